@@ -24,7 +24,8 @@ inline constexpr int kLanes = kVectorBytes / sizeof(float);
 typedef float Floats __attribute__((vector_size(kVectorBytes)));
 typedef int32_t Ints __attribute__((vector_size(kVectorBytes)));
 typedef uint32_t UnsignedInts __attribute__((vector_size(kVectorBytes)));
-typedef int8_t Bytes __attribute__((vector_size(kLanes)));
+typedef int8_t Bytes __attribute__((vector_size(kVectorBytes)));
+typedef int8_t QuarterBytes __attribute__((vector_size(kLanes)));
 
 template <typename Vector>
 inline Vector Load(const void* from) {
@@ -36,6 +37,35 @@ inline Vector Load(const void* from) {
 template <typename Vector>
 inline void Store(const Vector& vector, void* to) {
   __builtin_memcpy(to, &vector, sizeof(vector));
+}
+
+// The lanes of four vectors, each in -128 ... 127, as bytes in the same order.
+inline Bytes Narrow(const Ints lanes[4]) {
+  // Packing works within 16 bytes: what it leaves there belongs to lanes[k] in
+  // the k-th four of them.
+#if defined(__AVX512BW__)
+  const Ints bytes = reinterpret_cast<Ints>(_mm512_packs_epi16(
+      _mm512_packs_epi32(reinterpret_cast<__m512i>(lanes[0]),
+                         reinterpret_cast<__m512i>(lanes[1])),
+      _mm512_packs_epi32(reinterpret_cast<__m512i>(lanes[2]),
+                         reinterpret_cast<__m512i>(lanes[3]))));
+  return reinterpret_cast<Bytes>(__builtin_shufflevector(
+      bytes, bytes, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+#elif defined(__AVX2__)
+  const Ints bytes = reinterpret_cast<Ints>(_mm256_packs_epi16(
+      _mm256_packs_epi32(reinterpret_cast<__m256i>(lanes[0]),
+                         reinterpret_cast<__m256i>(lanes[1])),
+      _mm256_packs_epi32(reinterpret_cast<__m256i>(lanes[2]),
+                         reinterpret_cast<__m256i>(lanes[3]))));
+  return reinterpret_cast<Bytes>(
+      __builtin_shufflevector(bytes, bytes, 0, 4, 1, 5, 2, 6, 3, 7));
+#else
+  return reinterpret_cast<Bytes>(
+      _mm_packs_epi16(_mm_packs_epi32(reinterpret_cast<__m128i>(lanes[0]),
+                                      reinterpret_cast<__m128i>(lanes[1])),
+                      _mm_packs_epi32(reinterpret_cast<__m128i>(lanes[2]),
+                                      reinterpret_cast<__m128i>(lanes[3]))));
+#endif
 }
 
 // The bytes of a cache line, and of the groups that the masks below are about.

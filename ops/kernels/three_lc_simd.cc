@@ -23,29 +23,37 @@ inline Floats LoadSum(const float* values, const float* residual) {
 
 // ---- Scale and residual -----------------------------------------------------
 
+// Reading some streams at once is faster than reading one after the other: the
+// processor fetches ahead in each of them.
+inline constexpr int kStreams = 5;
+inline constexpr int kTurn = 64;
+
+// The largest |values + residual| of kTurn values, and of `largest`, as bits.
 // As integers, the bits of |x| are ordered as |x| is, and NaN comes last.
 template <bool kHasResidual>
-inline Ints MaxMagnitude(Ints largest, const float* values,
-                         const float* residual) {
-  const Floats sum = LoadSum<kHasResidual>(values, residual);
-  const Ints magnitude = reinterpret_cast<Ints>(sum) & kMagnitudeBits;
-  return magnitude > largest ? magnitude : largest;
+inline Ints MaxMagnitude(const float* values, const float* residual,
+                         Ints largest) {
+  for (int i = 0; i < kTurn; i += kLanes) {
+    const Floats sum = LoadSum<kHasResidual>(values + i, residual + i);
+    const Ints magnitude = reinterpret_cast<Ints>(sum) & kMagnitudeBits;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return largest;
 }
 
 template <bool kHasResidual>
 float MaxAbsSumOf(const float* values, const float* residual, int64_t n) {
-  constexpr int kTurn = kGroup / sizeof(float);
-  // The processor's own prefetching stops at each page; this doubles the rate.
-  constexpr int64_t kAhead = 1024;
   Ints largest = {};
-  int64_t i = 0;
-  for (; i + kTurn <= n; i += kTurn) {
-    __builtin_prefetch(values + i + kAhead);
-    if (kHasResidual) __builtin_prefetch(residual + i + kAhead);
-    for (int k = 0; k < kTurn; k += kLanes) {
+  const int64_t stream = n / (kStreams * kTurn) * kTurn;
+  for (int64_t i = 0; i < stream; i += kTurn) {
+    for (int64_t first = i; first < kStreams * stream; first += stream) {
       largest =
-          MaxMagnitude<kHasResidual>(largest, values + i + k, residual + i + k);
+          MaxMagnitude<kHasResidual>(values + first, residual + first, largest);
     }
+  }
+  int64_t i = kStreams * stream;
+  for (; i + kTurn <= n; i += kTurn) {
+    largest = MaxMagnitude<kHasResidual>(values + i, residual + i, largest);
   }
   if (i < n) {
     float rest[2][kTurn] = {};
@@ -53,9 +61,7 @@ float MaxAbsSumOf(const float* values, const float* residual, int64_t n) {
     if (kHasResidual) {
       __builtin_memcpy(rest[1], residual + i, (n - i) * sizeof(float));
     }
-    for (int k = 0; k < kTurn; k += kLanes) {
-      largest = MaxMagnitude<kHasResidual>(largest, rest[0] + k, rest[1] + k);
-    }
+    largest = MaxMagnitude<kHasResidual>(rest[0], rest[1], largest);
   }
   int32_t bits = 0;
   for (int k = 0; k < kLanes; ++k) bits = largest[k] > bits ? largest[k] : bits;
@@ -66,7 +72,7 @@ float MaxAbsSumOf(const float* values, const float* residual, int64_t n) {
 
 float MaxAbsSum(const float* values, const float* residual, int64_t n) {
   return residual ? MaxAbsSumOf<true>(values, residual, n)
-                  : MaxAbsSumOf<false>(values, nullptr, n);
+                  : MaxAbsSumOf<false>(values, values, n);
 }
 
 void AddResidual(const float* values, const float* residual, int64_t n,
@@ -80,11 +86,14 @@ void AddResidual(const float* values, const float* residual, int64_t n,
 
 // ---- Encoding ---------------------------------------------------------------
 
-// Quantises one vector and appends its digits to `quartic`.
+// The quartic bytes between two turns of zero-run encoding: few, so that the
+// processor can do one while it waits for the memory that the other needs.
+inline constexpr int64_t kEncodeBlock = 256;
+
+// Quantises one vector: returns q and stores the new residual.
 template <bool kHasResidual>
-inline void AppendDigitVector(const float* values, const float* residual,
-                              Floats scale, float* new_residual,
-                              uint8_t* quartic) {
+inline Ints Quantize(const float* values, const float* residual, Floats scale,
+                     float* new_residual) {
   const Floats t = LoadSum<kHasResidual>(values, residual);
   const Ints bits = reinterpret_cast<Ints>(t);
   const Floats magnitude = reinterpret_cast<Floats>(bits & kMagnitudeBits);
@@ -92,54 +101,65 @@ inline void AppendDigitVector(const float* values, const float* residual,
   const Ints delivered =
       ((bits & kSignBit) | reinterpret_cast<Ints>(scale)) & is_large;
   Store(t - reinterpret_cast<Floats>(delivered), new_residual);
-  const Ints q = ((bits >> 31) | 1) & is_large;
-  const Bytes before = Load<Bytes>(quartic);
-  const Bytes digit = __builtin_convertvector(q, Bytes) + int8_t{1};
-  Store(static_cast<Bytes>(before + before + before + digit), quartic);
+  return ((bits >> 31) | 1) & is_large;
 }
 
-// Quantises n values and appends their digits to `quartic`.
+// Quantises kVectorBytes values.
 template <bool kHasResidual>
-void AppendDigits(const float* values, const float* residual, float scale,
-                  int64_t n, float* new_residual, uint8_t* quartic) {
+inline Bytes QuantizeVector(const float* values, const float* residual,
+                            Floats scale, float* new_residual) {
+  Ints q[4];
+  for (int k = 0; k < 4; ++k) {
+    const int i = k * kLanes;
+    q[k] = Quantize<kHasResidual>(values + i, residual + i, scale,
+                                  new_residual + i);
+  }
+  return Narrow(q);
+}
+
+// Quantises n < kVectorBytes values; the other q are -1, whose digit is that of
+// padding.
+template <bool kHasResidual>
+Bytes QuantizeRest(const float* values, const float* residual, Floats scale,
+                   int64_t n, float* new_residual) {
+  Bytes q = Bytes{} - int8_t{1};
+  if (n <= 0) return q;
+  float copies[2][kVectorBytes] = {};
+  __builtin_memcpy(copies[0], values, n * sizeof(float));
+  if (kHasResidual) {
+    __builtin_memcpy(copies[1], residual, n * sizeof(float));
+  }
+  const Bytes all =
+      QuantizeVector<kHasResidual>(copies[0], copies[1], scale, copies[0]);
+  __builtin_memcpy(new_residual, copies[0], n * sizeof(float));
+  __builtin_memcpy(&q, &all, n);
+  return q;
+}
+
+template <bool kHasResidual>
+void TernaryQuantizeOf(const float* values, const float* residual, float scale,
+                       int64_t n, int8_t* ternary, float* new_residual) {
   const Floats scales = Broadcast(scale);
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    AppendDigitVector<kHasResidual>(values + i, residual + i, scales,
-                                    new_residual + i, quartic + i);
+  for (; i + kVectorBytes <= n; i += kVectorBytes) {
+    Store(QuantizeVector<kHasResidual>(values + i, residual + i, scales,
+                                       new_residual + i),
+          ternary + i);
   }
   if (i < n) {
-    const int64_t count = n - i;
-    float rest[2][kLanes] = {};
-    uint8_t rest_quartic[kLanes] = {};
-    __builtin_memcpy(rest[0], values + i, count * sizeof(float));
-    if (kHasResidual) {
-      __builtin_memcpy(rest[1], residual + i, count * sizeof(float));
-    }
-    __builtin_memcpy(rest_quartic, quartic + i, count);
-    AppendDigitVector<kHasResidual>(rest[0], rest[1], scales, rest[0],
-                                    rest_quartic);
-    __builtin_memcpy(new_residual + i, rest[0], count * sizeof(float));
-    __builtin_memcpy(quartic + i, rest_quartic, count);
+    const Bytes q = QuantizeRest<kHasResidual>(values + i, residual + i, scales,
+                                               n - i, new_residual + i);
+    __builtin_memcpy(ternary + i, &q, n - i);
   }
 }
 
 void TernaryQuantize(const float* values, const float* residual, float scale,
                      int64_t n, int8_t* ternary, float* new_residual) {
-  uint8_t digits[kBlock];
-  for (int64_t begin = 0; begin < n; begin += kBlock) {
-    const int64_t count = Min(kBlock, n - begin);
-    __builtin_memset(digits, 0, count);
-    if (residual) {
-      AppendDigits<true>(values + begin, residual + begin, scale, count,
-                         new_residual + begin, digits);
-    } else {
-      AppendDigits<false>(values + begin, nullptr, scale, count,
-                          new_residual + begin, digits);
-    }
-    for (int64_t i = 0; i < count; ++i) {
-      ternary[begin + i] = static_cast<int8_t>(digits[i] - 1);
-    }
+  if (residual) {
+    TernaryQuantizeOf<true>(values, residual, scale, n, ternary, new_residual);
+  } else {
+    // Not read: an address to add to.
+    TernaryQuantizeOf<false>(values, values, scale, n, ternary, new_residual);
   }
 }
 
@@ -147,22 +167,31 @@ template <bool kHasResidual>
 int64_t EncodeOf(const float* values, const float* residual, float scale,
                  int64_t n, int64_t partition, float* new_residual,
                  uint8_t* payload) {
+  const Floats scales = Broadcast(scale);
+  // From here on, vectors of the last partition are not full.
+  const int64_t full_end = n - 4 * partition - kVectorBytes + 1;
   // EncodeGroup reads up to 128 bytes from the last group on.
-  uint8_t quartic[kBlock + kGroup];
-  __builtin_memset(quartic + kBlock, 0, kGroup);
+  uint8_t quartic[kEncodeBlock + kGroup];
+  __builtin_memset(quartic + kEncodeBlock, 0, kGroup);
   int64_t pending = 0;
   uint8_t* out = payload;
-  for (int64_t begin = 0; begin < partition; begin += kBlock) {
-    const int64_t size = Min(kBlock, partition - begin);
-    __builtin_memset(quartic, 0, kBlock);
-    for (int j = 0; j < 5; ++j) {
-      const int64_t first = j * partition + begin;
-      const int64_t count = Max(Min(size, n - first), 0);
-      AppendDigits<kHasResidual>(values + first,
-                                 kHasResidual ? residual + first : nullptr,
-                                 scale, count, new_residual + first, quartic);
-      // The digit of padding is 0.
-      for (int64_t i = count; i < size; ++i) quartic[i] *= 3;
+  for (int64_t begin = 0; begin < partition; begin += kEncodeBlock) {
+    const int64_t size = Min(kEncodeBlock, partition - begin);
+    for (int64_t i = begin; i < begin + size; i += kVectorBytes) {
+      Bytes sum = {};
+      for (int j = 0; j < 5; ++j) {
+        const int64_t first = j * partition + i;
+        const Bytes q =
+            i < full_end
+                ? QuantizeVector<kHasResidual>(values + first, residual + first,
+                                               scales, new_residual + first)
+                : QuantizeRest<kHasResidual>(
+                      values + first, residual + first, scales,
+                      Min(Min(kVectorBytes, partition - i), n - first),
+                      new_residual + first);
+        sum = sum + sum + sum + q;
+      }
+      Store<Bytes>(sum + static_cast<int8_t>(kZeroByte), quartic + i - begin);
     }
     for (int64_t i = 0; i < size; i += kGroup) {
       out = EncodeGroup(quartic + i, Min(kGroup, size - i), &pending, out);
@@ -177,7 +206,7 @@ int64_t Encode(const float* values, const float* residual, float scale,
                uint8_t* payload) {
   return residual ? EncodeOf<true>(values, residual, scale, n, partition,
                                    new_residual, payload)
-                  : EncodeOf<false>(values, nullptr, scale, n, partition,
+                  : EncodeOf<false>(values, values, scale, n, partition,
                                     new_residual, payload);
 }
 
@@ -197,7 +226,8 @@ struct Validator {
 inline Ints DigitFractions(const uint8_t* quartic, int j) {
   constexpr uint32_t kFactors[] = {17674762, 53024286, 159072858, 477218574,
                                    1431655722};
-  const Bytes balanced = Load<Bytes>(quartic) - static_cast<int8_t>(kZeroByte);
+  const QuarterBytes balanced =
+      Load<QuarterBytes>(quartic) - static_cast<int8_t>(kZeroByte);
   const Ints wide = __builtin_convertvector(balanced, Ints);
   return reinterpret_cast<Ints>(reinterpret_cast<UnsignedInts>(wide) *
                                 kFactors[j]);
