@@ -197,7 +197,7 @@ int64_t EncodeOf(const float* values, const float* residual, float scale,
       out = EncodeGroup(quartic + i, Min(kGroup, size - i), &pending, out);
     }
   }
-  if (pending > 0) out = AppendRun(pending, out);
+  out = AppendRun(pending, out);
   return out - payload;
 }
 

@@ -22,45 +22,67 @@ inline constexpr int64_t kBlock = 2048;
 
 // ---- Encoding ---------------------------------------------------------------
 
-// Appends a run of `length` >= 0 zero bytes.
-inline uint8_t* AppendRun(int64_t length, uint8_t* out) {
-  for (; length > kLongestRun; length -= kLongestRun) {
-    *out++ = kRunBase + kLongestRun;
+// The codes of a run, for runs up to that of a whole group and one before it:
+// the first code is the lowest byte, and the highest byte counts them.
+struct RunCodes {
+  uint64_t codes[kGroup + kLongestRun];
+
+  constexpr RunCodes() : codes() {
+    for (int run = 0; run < kGroup + kLongestRun; ++run) {
+      const int longest = run / kLongestRun;
+      const int rest = run % kLongestRun;
+      uint64_t code = 0;
+      for (int i = 0; i < longest; ++i) code = code << 8 | 255;
+      if (rest > 0) {
+        const uint64_t last = rest == 1 ? kZeroByte : kRunBase + rest;
+        code |= last << (8 * longest);
+      }
+      code |= static_cast<uint64_t>(longest + (rest > 0)) << 56;
+      codes[run] = code;
+    }
   }
-  *out = length == 1 ? kZeroByte : static_cast<uint8_t>(kRunBase + length);
-  return out + (length != 0);
+};
+
+inline constexpr RunCodes kRunCodes;
+
+// Appends a run of `length` >= 0 zero bytes. Writes 8 bytes.
+inline uint8_t* AppendRun(int64_t length, uint8_t* out) {
+  const uint64_t codes = kRunCodes.codes[length];
+  __builtin_memcpy(out, &codes, sizeof(codes));
+  return out + (codes >> 56);
 }
 
-// Encodes the first `count` <= 64 of a group of quartic bytes. `pending` is the
-// length of the zero run before the group, and then that of the one at its end.
-// 128 bytes can be read from `group`; up to 64 bytes more than the encoding's
-// size are written.
+// Encodes the first `count` <= 64 of a group of quartic bytes. `pending`, less
+// than kLongestRun, is the length of the zero run before the group that is not
+// encoded yet, and then that of the one at its end. 128 bytes can be read from
+// `group`; up to 64 bytes more than the encoding's size are written.
 inline uint8_t* EncodeGroup(const uint8_t* group, int64_t count,
                             int64_t* pending, uint8_t* out) {
   uint64_t zeros = EqualMask(group, kZeroByte);
   if (count < kGroup) zeros |= ~uint64_t{0} << count;
-  uint64_t others = ~zeros;
-  if (others == 0) {
-    *pending += count;
-    return out;
+  // A turn is a run of zeros, which may be empty, and a run of other bytes.
+  // All their limits are found at once, so that turns need not wait for each
+  // other.
+  const uint64_t after_zero = zeros << 1 | 1;
+  uint64_t begins = ~zeros & after_zero;
+  uint64_t ends = zeros & ~after_zero;
+  int64_t zeros_begin = -*pending;
+  while (begins != 0) {
+    const int64_t begin = TrailingZeros(begins);
+    const int64_t end = ends ? TrailingZeros(ends) : kGroup;
+    begins &= begins - 1;
+    ends &= ends - 1;
+    out = AppendRun(begin - zeros_begin, out);
+    CopyBytes<16>(group + begin, out);
+    if (end - begin > 16) CopyBytes<48>(group + begin + 16, out + 16);
+    out += end - begin;
+    zeros_begin = end;
   }
-  int64_t position = 0;
-  int64_t run_before = *pending;
-  // One turn is a run of zeros, which may be empty, and the other bytes up to
-  // the next one. 64 bytes in which there are many are rare.
-  do {
-    const int run = TrailingZeros(others >> position);
-    out = AppendRun(run_before + run, out);
-    run_before = 0;
-    position += run;
-    const uint64_t rest = zeros >> position;
-    const int64_t literals = rest ? TrailingZeros(rest) : kGroup - position;
-    CopyBytes<16>(group + position, out);
-    if (literals > 16) CopyBytes<48>(group + position + 16, out + 16);
-    out += literals;
-    position += literals;
-  } while (position < kGroup && others >> position != 0);
-  *pending = count - position;
+  int64_t run = count - zeros_begin;
+  for (; run >= kLongestRun; run -= kLongestRun) {
+    out = AppendRun(kLongestRun, out);
+  }
+  *pending = run;
   return out;
 }
 

@@ -21,7 +21,7 @@ int64_t Encode(const uint8_t* quartic, int64_t m, uint8_t* encoded) {
     out = EncodeGroup(rest + begin, Min(kGroup, rest_size - begin), &pending,
                       out);
   }
-  if (pending > 0) out = AppendRun(pending, out);
+  out = AppendRun(pending, out);
   return out - encoded;
 }
 
