@@ -163,51 +163,76 @@ void TernaryQuantize(const float* values, const float* residual, float scale,
   }
 }
 
+// What is encoded, and where its residual goes.
 template <bool kHasResidual>
-int64_t EncodeOf(const float* values, const float* residual, float scale,
-                 int64_t n, int64_t partition, float* new_residual,
-                 uint8_t* payload) {
-  const Floats scales = Broadcast(scale);
-  // From here on, vectors of the last partition are not full.
-  const int64_t full_end = n - 4 * partition - kVectorBytes + 1;
-  // EncodeGroup reads up to 128 bytes from the last group on.
-  uint8_t quartic[kEncodeBlock + kGroup];
-  __builtin_memset(quartic + kEncodeBlock, 0, kGroup);
-  int64_t pending = 0;
-  uint8_t* out = payload;
-  for (int64_t begin = 0; begin < partition; begin += kEncodeBlock) {
-    const int64_t size = Min(kEncodeBlock, partition - begin);
-    for (int64_t i = begin; i < begin + size; i += kVectorBytes) {
-      Bytes sum = {};
-      for (int j = 0; j < 5; ++j) {
-        const int64_t first = j * partition + i;
-        const Bytes q =
-            i < full_end
-                ? QuantizeVector<kHasResidual>(values + first, residual + first,
-                                               scales, new_residual + first)
-                : QuantizeRest<kHasResidual>(
-                      values + first, residual + first, scales,
-                      Min(Min(kVectorBytes, partition - i), n - first),
-                      new_residual + first);
-        sum = sum + sum + sum + q;
-      }
-      Store<Bytes>(sum + static_cast<int8_t>(kZeroByte), quartic + i - begin);
+struct Encoder {
+  const float* values;
+  const float* residual;  // An address to add to even if there is none.
+  Floats scale;
+  int64_t n;
+  int64_t partition;
+  float* new_residual;
+
+  // The quartic bytes from i on, of which all values are there.
+  inline Bytes EncodeVector(int64_t i) const {
+    Bytes sum = {};
+    for (int j = 0; j < 5; ++j, i += partition) {
+      sum = sum + sum + sum +
+            QuantizeVector<kHasResidual>(values + i, residual + i, scale,
+                                         new_residual + i);
     }
-    for (int64_t i = 0; i < size; i += kGroup) {
-      out = EncodeGroup(quartic + i, Min(kGroup, size - i), &pending, out);
-    }
+    return sum + static_cast<int8_t>(kZeroByte);
   }
-  out = AppendRun(pending, out);
-  return out - payload;
-}
+
+  // The same at the end of the partitions. Bytes from the end of the first
+  // partition on are undefined.
+  Bytes EncodeRest(int64_t i) const {
+    const int64_t in_partition = Min(kVectorBytes, partition - i);
+    Bytes sum = {};
+    for (int j = 0; j < 5; ++j, i += partition) {
+      sum = sum + sum + sum +
+            QuantizeRest<kHasResidual>(values + i, residual + i, scale,
+                                       Min(in_partition, n - i),
+                                       new_residual + i);
+    }
+    return sum + static_cast<int8_t>(kZeroByte);
+  }
+
+  int64_t Encode(uint8_t* payload) const {
+    const int64_t full = Max(n - 4 * partition, 0);
+    // EncodeGroup reads up to 128 bytes from the last group on.
+    uint8_t quartic[kEncodeBlock + kGroup];
+    __builtin_memset(quartic + kEncodeBlock, 0, kGroup);
+    int64_t pending = 0;
+    uint8_t* out = payload;
+    for (int64_t begin = 0; begin < partition; begin += kEncodeBlock) {
+      const int64_t size = Min(kEncodeBlock, partition - begin);
+      int64_t i = 0;
+      for (; i < size && begin + i + kVectorBytes <= full; i += kVectorBytes) {
+        Store(EncodeVector(begin + i), quartic + i);
+      }
+      for (; i < size; i += kVectorBytes) {
+        Store(EncodeRest(begin + i), quartic + i);
+      }
+      for (i = 0; i < size; i += kGroup) {
+        out = EncodeGroup(quartic + i, Min(kGroup, size - i), &pending, out);
+      }
+    }
+    return AppendRun(pending, out) - payload;
+  }
+};
 
 int64_t Encode(const float* values, const float* residual, float scale,
                int64_t n, int64_t partition, float* new_residual,
                uint8_t* payload) {
-  return residual ? EncodeOf<true>(values, residual, scale, n, partition,
-                                   new_residual, payload)
-                  : EncodeOf<false>(values, values, scale, n, partition,
-                                    new_residual, payload);
+  const Floats scales = Broadcast(scale);
+  return residual
+             ? Encoder<true>{values, residual, scales, n, partition,
+                             new_residual}
+                   .Encode(payload)
+             : Encoder<false>{values, values, scales, n, partition,
+                              new_residual}
+                   .Encode(payload);
 }
 
 // ---- Decoding ---------------------------------------------------------------
