@@ -24,7 +24,9 @@ inline Floats LoadSum(const float* values, const float* residual) {
 // ---- Scale and residual -----------------------------------------------------
 
 // Reading some streams at once is faster than reading one after the other: the
-// processor fetches ahead in each of them.
+// processor fetches ahead in each of them. They are read backwards, so that
+// Encode, whose five streams are nearly the same, begins where the caches are
+// warm.
 inline constexpr int kStreams = 5;
 inline constexpr int kTurn = 64;
 
@@ -33,7 +35,7 @@ inline constexpr int kTurn = 64;
 template <bool kHasResidual>
 inline Ints MaxMagnitude(const float* values, const float* residual,
                          Ints largest) {
-  for (int i = 0; i < kTurn; i += kLanes) {
+  for (int i = kTurn - kLanes; i >= 0; i -= kLanes) {
     const Floats sum = LoadSum<kHasResidual>(values + i, residual + i);
     const Ints magnitude = reinterpret_cast<Ints>(sum) & kMagnitudeBits;
     largest = magnitude > largest ? magnitude : largest;
@@ -45,7 +47,7 @@ template <bool kHasResidual>
 float MaxAbsSumOf(const float* values, const float* residual, int64_t n) {
   Ints largest = {};
   const int64_t stream = n / (kStreams * kTurn) * kTurn;
-  for (int64_t i = 0; i < stream; i += kTurn) {
+  for (int64_t i = stream - kTurn; i >= 0; i -= kTurn) {
     for (int64_t first = i; first < kStreams * stream; first += stream) {
       largest =
           MaxMagnitude<kHasResidual>(values + first, residual + first, largest);
@@ -226,13 +228,12 @@ int64_t Encode(const float* values, const float* residual, float scale,
                int64_t n, int64_t partition, float* new_residual,
                uint8_t* payload) {
   const Floats scales = Broadcast(scale);
-  return residual
-             ? Encoder<true>{values, residual, scales, n, partition,
-                             new_residual}
-                   .Encode(payload)
-             : Encoder<false>{values, values, scales, n, partition,
-                              new_residual}
-                   .Encode(payload);
+  return residual ? Encoder<true>{values, residual,  scales,
+                                  n,      partition, new_residual}
+                        .Encode(payload)
+                  : Encoder<false>{values, values,    scales,
+                                   n,      partition, new_residual}
+                        .Encode(payload);
 }
 
 // ---- Decoding ---------------------------------------------------------------
