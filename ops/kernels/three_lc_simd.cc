@@ -8,7 +8,12 @@
 namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET {
 namespace {
 
-inline Floats Broadcast(float value) { return value - Floats{}; }
+// Bits are copied: arithmetic might flush a denormal value.
+inline Floats Broadcast(float value) {
+  int32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  return reinterpret_cast<Floats>(Ints{} | bits);
+}
 
 inline constexpr int32_t kMagnitudeBits = 0x7fffffff;
 inline constexpr int32_t kSignBit = ~kMagnitudeBits;
@@ -238,10 +243,6 @@ int64_t Encode(const float* values, const float* residual, float scale,
 
 // ---- Decoding ---------------------------------------------------------------
 
-struct Validator {
-  void operator()(const uint8_t*, int, int64_t, int64_t) const {}
-};
-
 // Partition j's values q of a vector of quartic bytes, as fractions: q is the
 // sign where IsNonZero, else 0.
 //
@@ -281,6 +282,10 @@ struct Adder {
           values);
   }
 };
+
+// Writes nothing.
+struct Validator {};
+
 // True if the values from n on, which pad the last partitions, have the digit
 // 0 in this block of quartic bytes.
 inline bool PaddingIsZero(const uint8_t* quartic, int64_t begin, int64_t size,
@@ -312,8 +317,7 @@ void DecodePartition(const uint8_t* quartic, int j, Floats scale, int64_t n,
   }
 }
 
-struct Nothing {};
-
+// Decodes block by block into `values`.
 template <typename Sink>
 int64_t DecodeInto(const uint8_t* payload, int64_t size, float scale, int64_t n,
                    int64_t partition, float* values) {
@@ -326,7 +330,7 @@ int64_t DecodeInto(const uint8_t* payload, int64_t size, float scale, int64_t n,
         !PaddingIsZero(quartic, begin, count, n, partition)) {
       return -1;
     }
-    if constexpr (!__is_same(Sink, Nothing)) {
+    if constexpr (!__is_same(Sink, Validator)) {
       for (int j = 0; j < 5; ++j) {
         const int64_t first = j * partition + begin;
         DecodePartition<Sink>(quartic, j, Broadcast(scale),
@@ -349,7 +353,7 @@ int64_t DecodeAdd(const uint8_t* payload, int64_t size, float scale, int64_t n,
 
 int64_t Validate(const uint8_t* payload, int64_t size, int64_t n,
                  int64_t partition) {
-  return DecodeInto<Nothing>(payload, size, 0, n, partition, nullptr);
+  return DecodeInto<Validator>(payload, size, 0, n, partition, nullptr);
 }
 
 }  // namespace
