@@ -19,23 +19,28 @@ float ReadScale(const uint8_t* encoded) {
 
 }  // namespace
 
+float ThreeLcScale(const float* values, const float* residual,
+                   float sparsity_multiplier, int64_t n) {
+  const float scale = sparsity_multiplier * MaxAbsSum(values, residual, n);
+  return std::isfinite(scale) ? scale : kNan;
+}
+
 int64_t ThreeLcEncodeTensor(const float* values, const float* residual,
                             float sparsity_multiplier, int64_t n,
                             float* new_residual, uint8_t* encoded) {
-  const float scale = sparsity_multiplier * MaxAbsSum(values, residual, n);
-  if (!std::isfinite(scale)) {
-    std::memcpy(encoded, &kNan, sizeof(kNan));
-    if (residual == nullptr) {
-      std::fill_n(new_residual, n, 0.0f);
-    } else {
-      std::memmove(new_residual, residual, n * sizeof(float));
-    }
-    return kThreeLcScaleSize;
-  }
+  const float scale = ThreeLcScale(values, residual, sparsity_multiplier, n);
   std::memcpy(encoded, &scale, sizeof(scale));
-  return kThreeLcScaleSize + ThreeLcEncode(values, residual, scale, n,
-                                           new_residual,
-                                           encoded + kThreeLcScaleSize);
+  if (!std::isnan(scale)) {
+    return kThreeLcScaleSize + ThreeLcEncode(values, residual, scale, n,
+                                             new_residual,
+                                             encoded + kThreeLcScaleSize);
+  }
+  if (residual == nullptr) {
+    std::fill_n(new_residual, n, 0.0f);
+  } else {
+    std::memmove(new_residual, residual, n * sizeof(float));
+  }
+  return kThreeLcScaleSize;
 }
 
 const char* ThreeLcCheckTensor(const uint8_t* encoded, int64_t size,

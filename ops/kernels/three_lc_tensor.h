@@ -28,6 +28,10 @@ constexpr int64_t ThreeLcTensorBufferSize(int64_t n) {
   return kThreeLcScaleSize + ThreeLcBufferSize(n);
 }
 
+// The scale M of n values, or NaN if they get no payload.
+float ThreeLcScale(const float* values, const float* residual,
+                   float sparsity_multiplier, int64_t n);
+
 // Encodes n values and returns the encoding's size. Pointers are those of
 // ThreeLcEncode; without a payload the new residual is the old one.
 // Precondition: IsSparsityMultiplier(sparsity_multiplier).
