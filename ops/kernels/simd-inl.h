@@ -24,8 +24,8 @@ inline constexpr int kLanes = kVectorBytes / sizeof(float);
 typedef float Floats __attribute__((vector_size(kVectorBytes)));
 typedef int32_t Ints __attribute__((vector_size(kVectorBytes)));
 typedef uint32_t UnsignedInts __attribute__((vector_size(kVectorBytes)));
-typedef int8_t Bytes __attribute__((vector_size(kVectorBytes)));
-typedef int8_t QuarterBytes __attribute__((vector_size(kLanes)));
+// Unsigned, because what wraps around is undefined otherwise.
+typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes)));
 
 template <typename Vector>
 inline Vector Load(const void* from) {
@@ -39,7 +39,24 @@ inline void Store(const Vector& vector, void* to) {
   __builtin_memcpy(to, &vector, sizeof(vector));
 }
 
-// The lanes of four vectors, each in -128 ... 127, as bytes in the same order.
+// kLanes bytes, each in a lane. (GCC 12 may convert vectors of unequal size one
+// lane at a time.)
+inline Ints LoadBytes(const uint8_t* from) {
+#if defined(__AVX512BW__)
+  // Without a mask GCC 12 warns about its own header.
+  return reinterpret_cast<Ints>(
+      _mm512_maskz_cvtepu8_epi32(0xffff, Load<__m128i>(from)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Ints>(_mm256_cvtepu8_epi32(
+      _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#else
+  return reinterpret_cast<Ints>(
+      _mm_cvtepu8_epi32(_mm_cvtsi32_si128(Load<int32_t>(from))));
+#endif
+}
+
+// The lanes of four vectors, each in -128 ... 127, as bytes in the same order
+// (modulo 256).
 inline Bytes Narrow(const Ints lanes[4]) {
   // Packing works within 16 bytes: what it leaves there belongs to lanes[k] in
   // the k-th four of them.

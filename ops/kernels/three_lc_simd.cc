@@ -88,7 +88,14 @@ void AddResidual(const float* values, const float* residual, int64_t n,
   for (; i + kLanes <= n; i += kLanes) {
     Store(LoadSum<true>(values + i, residual + i), sum + i);
   }
-  for (; i < n; ++i) sum[i] = values[i] + residual[i];
+  if (i < n) {
+    const int64_t bytes = (n - i) * static_cast<int64_t>(sizeof(float));
+    float rest[2][kLanes] = {};
+    __builtin_memcpy(rest[0], values + i, bytes);
+    __builtin_memcpy(rest[1], residual + i, bytes);
+    Store(LoadSum<true>(rest[0], rest[1]), rest[0]);
+    __builtin_memcpy(sum + i, rest[0], bytes);
+  }
 }
 
 // ---- Encoding ---------------------------------------------------------------
@@ -129,7 +136,7 @@ inline Bytes QuantizeVector(const float* values, const float* residual,
 template <bool kHasResidual>
 Bytes QuantizeRest(const float* values, const float* residual, Floats scale,
                    int64_t n, float* new_residual) {
-  Bytes q = Bytes{} - int8_t{1};
+  Bytes q = ~Bytes{};
   if (n <= 0) return q;
   float copies[2][kVectorBytes] = {};
   __builtin_memcpy(copies[0], values, n * sizeof(float));
@@ -188,7 +195,7 @@ struct Encoder {
             QuantizeVector<kHasResidual>(values + i, residual + i, scale,
                                          new_residual + i);
     }
-    return sum + static_cast<int8_t>(kZeroByte);
+    return sum + kZeroByte;
   }
 
   // The same at the end of the partitions. Bytes from the end of the first
@@ -202,7 +209,7 @@ struct Encoder {
                                        Min(in_partition, n - i),
                                        new_residual + i);
     }
-    return sum + static_cast<int8_t>(kZeroByte);
+    return sum + kZeroByte;
   }
 
   int64_t Encode(uint8_t* payload) const {
@@ -253,10 +260,8 @@ int64_t Encode(const float* values, const float* residual, float scale,
 inline Ints DigitFractions(const uint8_t* quartic, int j) {
   constexpr uint32_t kFactors[] = {17674762, 53024286, 159072858, 477218574,
                                    1431655722};
-  const QuarterBytes balanced =
-      Load<QuarterBytes>(quartic) - static_cast<int8_t>(kZeroByte);
-  const Ints wide = __builtin_convertvector(balanced, Ints);
-  return reinterpret_cast<Ints>(reinterpret_cast<UnsignedInts>(wide) *
+  const Ints balanced = LoadBytes(quartic) - kZeroByte;
+  return reinterpret_cast<Ints>(reinterpret_cast<UnsignedInts>(balanced) *
                                 kFactors[j]);
 }
 

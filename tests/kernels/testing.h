@@ -31,19 +31,17 @@ class InstructionSetTest : public testing::TestWithParam<InstructionSet> {
         return std::string(InstructionSetName(info.param));        \
       })
 
-// `size` values that begin at an address with the given remainder, between
-// guards. Under AddressSanitizer the guards are not needed for reads: the
-// allocation ends right behind the values if `guard_size` is 0.
+// `size` values, `misalignment` bytes behind an aligned address, with guards
+// before and after them.
 template <typename T>
 class Guarded {
  public:
-  explicit Guarded(int64_t size, int misalignment = 0, int guard_size = 96)
+  explicit Guarded(int64_t size, int misalignment = 0)
       : size_(size),
-        begin_(guard_size + misalignment),
-        guard_(guard_size),
-        bytes_(begin_ + size * sizeof(T) + guard_size, kGuard) {}
+        begin_(kGuardSize + misalignment),
+        bytes_(begin_ + size * sizeof(T) + kGuardSize, kGuard) {}
 
-  Guarded(const std::vector<T>& values, int misalignment = 0)
+  explicit Guarded(const std::vector<T>& values, int misalignment = 0)
       : Guarded(static_cast<int64_t>(values.size()), misalignment) {
     if (size_ > 0) std::memcpy(data(), values.data(), size_ * sizeof(T));
   }
@@ -69,10 +67,10 @@ class Guarded {
 
  private:
   static constexpr uint8_t kGuard = 0xa5;
+  static constexpr size_t kGuardSize = 96;
 
   int64_t size_;
   size_t begin_;
-  size_t guard_;
   std::vector<uint8_t> bytes_;
 };
 
