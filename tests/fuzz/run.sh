@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Builds every fuzzer with clang and runs each for its share of the time; fails
+# on the first finding, whose input is kept in the printed folder.
+#
+#   tests/fuzz/run.sh [seconds]      60 in total if not given
+#
+# Needs: apt-get install clang libclang-rt-14-dev
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+total="${1:-60}"
+fuzzers=(tests/fuzz/*_fuzzer.cc)
+fuzzers=("${fuzzers[@]%.cc}")
+share=$(((total + ${#fuzzers[@]} - 1) / ${#fuzzers[@]}))
+
+# Binaries are copied: the next build, with other options, replaces bazel-bin.
+work="$(mktemp -d)"
+bazel build --config=fuzz "${fuzzers[@]/#tests\/fuzz\////tests/fuzz:}"
+bin="$(bazel info --config=fuzz bazel-bin)"
+for fuzzer in "${fuzzers[@]}"; do
+  cp "$bin/$fuzzer" "$work/"
+done
+
+for fuzzer in "${fuzzers[@]}"; do
+  name="$(basename "$fuzzer")"
+  echo "== $name: $share s"
+  mkdir -p "$work/corpus/$name" "$work/findings/$name"
+  if ! "$work/$name" -max_total_time="$share" -max_len=1024 -print_final_stats=1 \
+    -artifact_prefix="$work/findings/$name/" "$work/corpus/$name" \
+    2>"$work/$name.log"; then
+    tail -40 "$work/$name.log"
+    echo "$name: a finding, see $work/findings/$name" >&2
+    exit 1
+  fi
+  grep "stat::number_of_executed_units" "$work/$name.log"
+done
+rm -r "$work"
