@@ -59,7 +59,8 @@ int64_t ThreeLcEncode(const float* values, const float* residual, float scale,
 int64_t ThreeLcDecode(const uint8_t* payload, int64_t size, float scale,
                       int64_t n, float* values);
 
-// The same, but sum[i] += scale * q[i]: values whose q is 0 are not written.
+// The same, but sum[i] += scale * q[i] where q[i] is not 0; the others keep
+// their bits.
 int64_t ThreeLcDecodeAdd(const uint8_t* payload, int64_t size, float scale,
                          int64_t n, float* sum);
 

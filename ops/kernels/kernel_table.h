@@ -1,0 +1,68 @@
+// What a *_simd.cc file defines: a table of the functions behind a kernel's
+// header, once per instruction set, each in a namespace of its own.
+//
+// The BUILD file compiles every *_simd.cc three times. Those files include
+// nothing that defines inline functions outside of their own namespace
+// (std::min, QuarticSize): the linker may keep this instruction set's copy for
+// everybody, and crash older processors.
+
+#ifndef TF_GC_OPS_KERNELS_KERNEL_TABLE_H_
+#define TF_GC_OPS_KERNELS_KERNEL_TABLE_H_
+
+#include <cstdint>
+
+namespace tf_gc::kernels {
+
+// Everywhere `partition` is QuarticSize(n).
+struct QuarticTable {
+  // Index of the first of n bytes for which (byte + offset) mod 256 > limit,
+  // or -1.
+  int64_t (*find_above)(const uint8_t* bytes, int64_t n, uint8_t offset,
+                        uint8_t limit);
+  void (*encode)(const int8_t* ternary, int64_t n, int64_t partition,
+                 uint8_t* quartic);
+  void (*decode)(const uint8_t* quartic, int64_t n, int64_t partition,
+                 int8_t* ternary);
+};
+
+struct ZeroRunTable {
+  int64_t (*encode)(const uint8_t* quartic, int64_t m, uint8_t* encoded);
+  int64_t (*decoded_size)(const uint8_t* encoded, int64_t size);
+  int64_t (*decode)(const uint8_t* encoded, int64_t size, int64_t m,
+                    uint8_t* quartic);
+};
+
+struct ThreeLcTable {
+  float (*max_abs_sum)(const float* values, const float* residual, int64_t n);
+  void (*add_residual)(const float* values, const float* residual, int64_t n,
+                       float* sum);
+  void (*ternary_quantize)(const float* values, const float* residual,
+                           float scale, int64_t n, int8_t* ternary,
+                           float* new_residual);
+  int64_t (*encode)(const float* values, const float* residual, float scale,
+                    int64_t n, int64_t partition, float* new_residual,
+                    uint8_t* payload);
+  int64_t (*decode)(const uint8_t* payload, int64_t size, float scale,
+                    int64_t n, int64_t partition, float* values);
+  int64_t (*decode_add)(const uint8_t* payload, int64_t size, float scale,
+                        int64_t n, int64_t partition, float* sum);
+  int64_t (*validate)(const uint8_t* payload, int64_t size, int64_t n,
+                      int64_t partition);
+};
+
+#define TF_GC_DECLARE_KERNEL_TABLES(instruction_set) \
+  namespace instruction_set {                        \
+  extern const QuarticTable kQuarticTable;           \
+  extern const ZeroRunTable kZeroRunTable;           \
+  extern const ThreeLcTable kThreeLcTable;           \
+  }  // namespace instruction_set
+
+TF_GC_DECLARE_KERNEL_TABLES(baseline)
+TF_GC_DECLARE_KERNEL_TABLES(avx2)
+TF_GC_DECLARE_KERNEL_TABLES(avx512)
+
+#undef TF_GC_DECLARE_KERNEL_TABLES
+
+}  // namespace tf_gc::kernels
+
+#endif  // TF_GC_OPS_KERNELS_KERNEL_TABLE_H_

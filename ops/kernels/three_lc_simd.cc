@@ -1,0 +1,365 @@
+#include <cstdint>
+
+#include "ops/kernels/kernel_table.h"
+#include "ops/kernels/quartic-inl.h"
+#include "ops/kernels/simd-inl.h"
+#include "ops/kernels/zero_run-inl.h"
+
+namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET {
+namespace {
+
+// Bits are copied: arithmetic might flush a denormal value.
+inline Floats Broadcast(float value) {
+  int32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof(bits));
+  return reinterpret_cast<Floats>(Ints{} | bits);
+}
+
+inline constexpr int32_t kMagnitudeBits = 0x7fffffff;
+inline constexpr int32_t kSignBit = ~kMagnitudeBits;
+
+// values + residual, of which there may be none.
+template <bool kHasResidual>
+inline Floats LoadSum(const float* values, const float* residual) {
+  const Floats sum = Load<Floats>(values);
+  if constexpr (kHasResidual) return sum + Load<Floats>(residual);
+  return sum;
+}
+
+// ---- Scale and residual -----------------------------------------------------
+
+// Reading some streams at once is faster than reading one after the other: the
+// processor fetches ahead in each of them. They are read backwards, so that
+// Encode, whose five streams are nearly the same, begins where the caches are
+// warm.
+inline constexpr int kStreams = 5;
+inline constexpr int kTurn = 64;
+
+// The largest |values + residual| of kTurn values, and of `largest`, as bits.
+// As integers, the bits of |x| are ordered as |x| is, and NaN comes last.
+template <bool kHasResidual>
+inline Ints MaxMagnitude(const float* values, const float* residual,
+                         Ints largest) {
+  for (int i = kTurn - kLanes; i >= 0; i -= kLanes) {
+    const Floats sum = LoadSum<kHasResidual>(values + i, residual + i);
+    const Ints magnitude = reinterpret_cast<Ints>(sum) & kMagnitudeBits;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return largest;
+}
+
+template <bool kHasResidual>
+float MaxAbsSumOf(const float* values, const float* residual, int64_t n) {
+  Ints largest = {};
+  const int64_t stream = n / (kStreams * kTurn) * kTurn;
+  for (int64_t i = stream - kTurn; i >= 0; i -= kTurn) {
+    for (int64_t first = i; first < kStreams * stream; first += stream) {
+      largest =
+          MaxMagnitude<kHasResidual>(values + first, residual + first, largest);
+    }
+  }
+  int64_t i = kStreams * stream;
+  for (; i + kTurn <= n; i += kTurn) {
+    largest = MaxMagnitude<kHasResidual>(values + i, residual + i, largest);
+  }
+  if (i < n) {
+    float rest[2][kTurn] = {};
+    __builtin_memcpy(rest[0], values + i, (n - i) * sizeof(float));
+    if (kHasResidual) {
+      __builtin_memcpy(rest[1], residual + i, (n - i) * sizeof(float));
+    }
+    largest = MaxMagnitude<kHasResidual>(rest[0], rest[1], largest);
+  }
+  int32_t bits = 0;
+  for (int k = 0; k < kLanes; ++k) bits = largest[k] > bits ? largest[k] : bits;
+  float result;
+  __builtin_memcpy(&result, &bits, sizeof(result));
+  return result;
+}
+
+float MaxAbsSum(const float* values, const float* residual, int64_t n) {
+  return residual ? MaxAbsSumOf<true>(values, residual, n)
+                  : MaxAbsSumOf<false>(values, values, n);
+}
+
+void AddResidual(const float* values, const float* residual, int64_t n,
+                 float* sum) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    Store(LoadSum<true>(values + i, residual + i), sum + i);
+  }
+  for (; i < n; ++i) sum[i] = values[i] + residual[i];
+}
+
+// ---- Encoding ---------------------------------------------------------------
+
+// The quartic bytes between two turns of zero-run encoding: few, so that the
+// processor can do one while it waits for the memory that the other needs.
+inline constexpr int64_t kEncodeBlock = 256;
+
+// Quantises one vector: returns q and stores the new residual.
+template <bool kHasResidual>
+inline Ints Quantize(const float* values, const float* residual, Floats scale,
+                     float* new_residual) {
+  const Floats t = LoadSum<kHasResidual>(values, residual);
+  const Ints bits = reinterpret_cast<Ints>(t);
+  const Floats magnitude = reinterpret_cast<Floats>(bits & kMagnitudeBits);
+  const Ints is_large = magnitude + magnitude > scale;
+  const Ints delivered =
+      ((bits & kSignBit) | reinterpret_cast<Ints>(scale)) & is_large;
+  Store(t - reinterpret_cast<Floats>(delivered), new_residual);
+  return ((bits >> 31) | 1) & is_large;
+}
+
+// Quantises kVectorBytes values.
+template <bool kHasResidual>
+inline Bytes QuantizeVector(const float* values, const float* residual,
+                            Floats scale, float* new_residual) {
+  Ints q[4];
+  for (int k = 0; k < 4; ++k) {
+    const int i = k * kLanes;
+    q[k] = Quantize<kHasResidual>(values + i, residual + i, scale,
+                                  new_residual + i);
+  }
+  return Narrow(q);
+}
+
+// Quantises n < kVectorBytes values; the other q are -1, whose digit is that of
+// padding.
+template <bool kHasResidual>
+Bytes QuantizeRest(const float* values, const float* residual, Floats scale,
+                   int64_t n, float* new_residual) {
+  Bytes q = Bytes{} - int8_t{1};
+  if (n <= 0) return q;
+  float copies[2][kVectorBytes] = {};
+  __builtin_memcpy(copies[0], values, n * sizeof(float));
+  if (kHasResidual) {
+    __builtin_memcpy(copies[1], residual, n * sizeof(float));
+  }
+  const Bytes all =
+      QuantizeVector<kHasResidual>(copies[0], copies[1], scale, copies[0]);
+  __builtin_memcpy(new_residual, copies[0], n * sizeof(float));
+  __builtin_memcpy(&q, &all, n);
+  return q;
+}
+
+template <bool kHasResidual>
+void TernaryQuantizeOf(const float* values, const float* residual, float scale,
+                       int64_t n, int8_t* ternary, float* new_residual) {
+  const Floats scales = Broadcast(scale);
+  int64_t i = 0;
+  for (; i + kVectorBytes <= n; i += kVectorBytes) {
+    Store(QuantizeVector<kHasResidual>(values + i, residual + i, scales,
+                                       new_residual + i),
+          ternary + i);
+  }
+  if (i < n) {
+    const Bytes q = QuantizeRest<kHasResidual>(values + i, residual + i, scales,
+                                               n - i, new_residual + i);
+    __builtin_memcpy(ternary + i, &q, n - i);
+  }
+}
+
+void TernaryQuantize(const float* values, const float* residual, float scale,
+                     int64_t n, int8_t* ternary, float* new_residual) {
+  if (residual) {
+    TernaryQuantizeOf<true>(values, residual, scale, n, ternary, new_residual);
+  } else {
+    // Not read: an address to add to.
+    TernaryQuantizeOf<false>(values, values, scale, n, ternary, new_residual);
+  }
+}
+
+// What is encoded, and where its residual goes.
+template <bool kHasResidual>
+struct Encoder {
+  const float* values;
+  const float* residual;  // An address to add to even if there is none.
+  Floats scale;
+  int64_t n;
+  int64_t partition;
+  float* new_residual;
+
+  // The quartic bytes from i on, of which all values are there.
+  inline Bytes EncodeVector(int64_t i) const {
+    Bytes sum = {};
+    for (int j = 0; j < 5; ++j, i += partition) {
+      sum = sum + sum + sum +
+            QuantizeVector<kHasResidual>(values + i, residual + i, scale,
+                                         new_residual + i);
+    }
+    return sum + static_cast<int8_t>(kZeroByte);
+  }
+
+  // The same at the end of the partitions. Bytes from the end of the first
+  // partition on are undefined.
+  Bytes EncodeRest(int64_t i) const {
+    const int64_t in_partition = Min(kVectorBytes, partition - i);
+    Bytes sum = {};
+    for (int j = 0; j < 5; ++j, i += partition) {
+      sum = sum + sum + sum +
+            QuantizeRest<kHasResidual>(values + i, residual + i, scale,
+                                       Min(in_partition, n - i),
+                                       new_residual + i);
+    }
+    return sum + static_cast<int8_t>(kZeroByte);
+  }
+
+  int64_t Encode(uint8_t* payload) const {
+    const int64_t full = Max(n - 4 * partition, 0);
+    // EncodeGroup reads up to 128 bytes from the last group on.
+    uint8_t quartic[kEncodeBlock + kGroup];
+    __builtin_memset(quartic + kEncodeBlock, 0, kGroup);
+    int64_t pending = 0;
+    uint8_t* out = payload;
+    for (int64_t begin = 0; begin < partition; begin += kEncodeBlock) {
+      const int64_t size = Min(kEncodeBlock, partition - begin);
+      int64_t i = 0;
+      for (; i < size && begin + i + kVectorBytes <= full; i += kVectorBytes) {
+        Store(EncodeVector(begin + i), quartic + i);
+      }
+      for (; i < size; i += kVectorBytes) {
+        Store(EncodeRest(begin + i), quartic + i);
+      }
+      for (i = 0; i < size; i += kGroup) {
+        out = EncodeGroup(quartic + i, Min(kGroup, size - i), &pending, out);
+      }
+    }
+    return AppendRun(pending, out) - payload;
+  }
+};
+
+int64_t Encode(const float* values, const float* residual, float scale,
+               int64_t n, int64_t partition, float* new_residual,
+               uint8_t* payload) {
+  const Floats scales = Broadcast(scale);
+  return residual ? Encoder<true>{values, residual,  scales,
+                                  n,      partition, new_residual}
+                        .Encode(payload)
+                  : Encoder<false>{values, values,    scales,
+                                   n,      partition, new_residual}
+                        .Encode(payload);
+}
+
+// ---- Decoding ---------------------------------------------------------------
+
+// Partition j's values q of a vector of quartic bytes, as fractions: q is the
+// sign where IsNonZero, else 0.
+//
+// In balanced ternary, a byte less 121 is 81 q0 + 27 q1 + 9 q2 + 3 q3 + q4.
+// Times 3^j / 243, and less whole numbers, that is q_j / 3 and something
+// smaller than 1/6. The point stands before the 32 bits, so that whole numbers
+// drop out.
+inline Ints DigitFractions(const uint8_t* quartic, int j) {
+  constexpr uint32_t kFactors[] = {17674762, 53024286, 159072858, 477218574,
+                                   1431655722};
+  const QuarterBytes balanced =
+      Load<QuarterBytes>(quartic) - static_cast<int8_t>(kZeroByte);
+  const Ints wide = __builtin_convertvector(balanced, Ints);
+  return reinterpret_cast<Ints>(reinterpret_cast<UnsignedInts>(wide) *
+                                kFactors[j]);
+}
+
+inline Ints IsNonZero(Ints fractions) {
+  constexpr int32_t kSixth = 715827882;  // 2^32 / 6
+  return (fractions ^ (fractions >> 31)) > kSixth;
+}
+
+// values[i] = scale * q[i].
+struct Assigner {
+  static inline void Apply(Ints fractions, Floats scale, float* values) {
+    const Ints q = ((fractions >> 31) | 1) & IsNonZero(fractions);
+    Store(scale * __builtin_convertvector(q, Floats), values);
+  }
+};
+
+// values[i] += scale * q[i] where q[i] is not 0.
+struct Adder {
+  static inline void Apply(Ints fractions, Floats scale, float* values) {
+    const Floats old = Load<Floats>(values);
+    const Ints delta = reinterpret_cast<Ints>(scale) ^ (fractions & kSignBit);
+    Store(IsNonZero(fractions) ? old + reinterpret_cast<Floats>(delta) : old,
+          values);
+  }
+};
+
+// Writes nothing.
+struct Validator {};
+
+// True if the values from n on, which pad the last partitions, have the digit
+// 0 in this block of quartic bytes.
+inline bool PaddingIsZero(const uint8_t* quartic, int64_t begin, int64_t size,
+                          int64_t n, int64_t partition) {
+  for (int64_t padding = n; padding < 5 * partition; ++padding) {
+    const int j = static_cast<int>(padding / partition);
+    const int64_t i = padding - j * partition - begin;
+    if (i >= 0 && i < size && Digit(quartic[i], DigitFactor(j)) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Applies the sink to partition j's values of n quartic bytes.
+template <typename Sink>
+void DecodePartition(const uint8_t* quartic, int j, Floats scale, int64_t n,
+                     float* values) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    Sink::Apply(DigitFractions(quartic + i, j), scale, values + i);
+  }
+  if (i < n) {
+    const int64_t bytes = (n - i) * static_cast<int64_t>(sizeof(float));
+    float rest[kLanes] = {};
+    __builtin_memcpy(rest, values + i, bytes);
+    Sink::Apply(DigitFractions(quartic + i, j), scale, rest);
+    __builtin_memcpy(values + i, rest, bytes);
+  }
+}
+
+// Decodes block by block into `values`.
+template <typename Sink>
+int64_t DecodeInto(const uint8_t* payload, int64_t size, float scale, int64_t n,
+                   int64_t partition, float* values) {
+  // A vector that begins inside the block may end behind it.
+  uint8_t quartic[kBlock + kVectorBytes];
+  ZeroRunReader reader = {payload, payload + size, 0};
+  for (int64_t begin = 0; begin < partition; begin += kBlock) {
+    const int64_t count = Min(kBlock, partition - begin);
+    if (!ReadBlock(&reader, count, quartic) ||
+        !PaddingIsZero(quartic, begin, count, n, partition)) {
+      return -1;
+    }
+    if constexpr (!__is_same(Sink, Validator)) {
+      for (int j = 0; j < 5; ++j) {
+        const int64_t first = j * partition + begin;
+        DecodePartition<Sink>(quartic, j, Broadcast(scale),
+                              Min(count, n - first), values + first);
+      }
+    }
+  }
+  return reader.pending == 0 ? reader.next - payload : -1;
+}
+
+int64_t Decode(const uint8_t* payload, int64_t size, float scale, int64_t n,
+               int64_t partition, float* values) {
+  return DecodeInto<Assigner>(payload, size, scale, n, partition, values);
+}
+
+int64_t DecodeAdd(const uint8_t* payload, int64_t size, float scale, int64_t n,
+                  int64_t partition, float* sum) {
+  return DecodeInto<Adder>(payload, size, scale, n, partition, sum);
+}
+
+int64_t Validate(const uint8_t* payload, int64_t size, int64_t n,
+                 int64_t partition) {
+  return DecodeInto<Validator>(payload, size, 0, n, partition, nullptr);
+}
+
+}  // namespace
+
+const ThreeLcTable kThreeLcTable = {MaxAbsSum, AddResidual, TernaryQuantize,
+                                    Encode,    Decode,      DecodeAdd,
+                                    Validate};
+
+}  // namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET

@@ -1,0 +1,77 @@
+#include "ops/kernels/three_lc_tensor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace tf_gc::kernels {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+float ReadScale(const uint8_t* encoded) {
+  float scale;
+  static_assert(sizeof(scale) == kThreeLcScaleSize);
+  std::memcpy(&scale, encoded, sizeof(scale));
+  return scale;
+}
+
+}  // namespace
+
+int64_t ThreeLcEncodeTensor(const float* values, const float* residual,
+                            float sparsity_multiplier, int64_t n,
+                            float* new_residual, uint8_t* encoded) {
+  const float scale = sparsity_multiplier * MaxAbsSum(values, residual, n);
+  if (!std::isfinite(scale)) {
+    std::memcpy(encoded, &kNan, sizeof(kNan));
+    if (residual == nullptr) {
+      std::fill_n(new_residual, n, 0.0f);
+    } else {
+      std::memmove(new_residual, residual, n * sizeof(float));
+    }
+    return kThreeLcScaleSize;
+  }
+  std::memcpy(encoded, &scale, sizeof(scale));
+  return kThreeLcScaleSize + ThreeLcEncode(values, residual, scale, n,
+                                           new_residual,
+                                           encoded + kThreeLcScaleSize);
+}
+
+const char* ThreeLcCheckTensor(const uint8_t* encoded, int64_t size,
+                               int64_t n) {
+  if (size < kThreeLcScaleSize) return "is too short for its scale";
+  const int64_t payload_size = size - kThreeLcScaleSize;
+  const float scale = ReadScale(encoded);
+  if (std::isnan(scale)) {
+    return payload_size == 0 ? nullptr : "has a payload, but the scale NaN";
+  }
+  if (scale < 0 || std::isinf(scale)) {
+    return "has a scale that is negative or infinite";
+  }
+  if (n / kThreeLcMaxValuesPerByte > payload_size) {
+    return "ends before its last value";
+  }
+  return nullptr;
+}
+
+const char* ThreeLcDecodeTensor(const uint8_t* encoded, int64_t size, int64_t n,
+                                float* values) {
+  const char* error = ThreeLcCheckTensor(encoded, size, n);
+  if (error != nullptr) return error;
+  const float scale = ReadScale(encoded);
+  if (std::isnan(scale)) {
+    std::fill_n(values, n, kNan);
+    return nullptr;
+  }
+  const int64_t payload_size = size - kThreeLcScaleSize;
+  const int64_t used = ThreeLcDecode(encoded + kThreeLcScaleSize, payload_size,
+                                     scale, n, values);
+  if (used < 0) {
+    return "ends before its last value, or has a zero run or padding that "
+           "does not fit";
+  }
+  return used == payload_size ? nullptr : "goes on behind its last value";
+}
+
+}  // namespace tf_gc::kernels

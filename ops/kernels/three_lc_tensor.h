@@ -1,0 +1,50 @@
+// The 3LC encoding of a whole tensor: its scale M as a little-endian float32,
+// then the payload of three_lc.h.
+//
+// A tensor of which some value + residual is not finite, or whose scale
+// overflows, has the scale NaN and no payload, and decodes to NaN everywhere:
+// as uncompressed, one bad gradient is seen by all.
+
+#ifndef TF_GC_OPS_KERNELS_THREE_LC_TENSOR_H_
+#define TF_GC_OPS_KERNELS_THREE_LC_TENSOR_H_
+
+#include <cstdint>
+
+#include "ops/kernels/three_lc.h"
+
+namespace tf_gc::kernels {
+
+// The bytes before the payload.
+inline constexpr int64_t kThreeLcScaleSize = 4;
+
+// The most values that one payload byte stands for: 14 quartic bytes of 5.
+inline constexpr int64_t kThreeLcMaxValuesPerByte = 5 * kMaxZeroRun;
+
+// The sparsity multipliers that 3LC knows: 1 <= s < 2.
+constexpr bool IsSparsityMultiplier(float s) { return s >= 1 && s < 2; }
+
+// Room that ThreeLcEncodeTensor needs for the encoding of n values.
+constexpr int64_t ThreeLcTensorBufferSize(int64_t n) {
+  return kThreeLcScaleSize + ThreeLcBufferSize(n);
+}
+
+// Encodes n values and returns the encoding's size. Pointers are those of
+// ThreeLcEncode; without a payload the new residual is the old one.
+// Precondition: IsSparsityMultiplier(sparsity_multiplier).
+int64_t ThreeLcEncodeTensor(const float* values, const float* residual,
+                            float sparsity_multiplier, int64_t n,
+                            float* new_residual, uint8_t* encoded);
+
+// What is wrong with `size` bytes as the start of the encoding of n values, as
+// far as their number and scale say, or null. Decoding checks the rest; this
+// says whether it is worth allocating n values.
+const char* ThreeLcCheckTensor(const uint8_t* encoded, int64_t size, int64_t n);
+
+// Decodes n values. Returns null, or, with `values` undefined, what is wrong
+// with the encoding, as the end of a sentence that begins with its name.
+const char* ThreeLcDecodeTensor(const uint8_t* encoded, int64_t size, int64_t n,
+                                float* values);
+
+}  // namespace tf_gc::kernels
+
+#endif  // TF_GC_OPS_KERNELS_THREE_LC_TENSOR_H_

@@ -1,0 +1,284 @@
+// 3LC's ops on the CPU: checks of the inputs around ops/kernels.
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "ops/kernels/three_lc_tensor.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+
+namespace tf_gc {
+namespace {
+
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+using ::tensorflow::TensorShapeUtils;
+
+absl::Status CheckVector(const Tensor& tensor, const char* name) {
+  if (tensor.dims() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " must be a vector, got shape ", tensor.shape().DebugString()));
+}
+
+absl::Status CheckScalar(const Tensor& tensor, const char* name) {
+  if (tensor.dims() == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " must be a scalar, got shape ", tensor.shape().DebugString()));
+}
+
+// The shape that the input `shape` holds.
+absl::Status ReadShape(const Tensor& tensor, TensorShape* shape) {
+  TF_RETURN_IF_ERROR(CheckVector(tensor, "shape"));
+  const int64_t dims = tensor.NumElements();
+  const absl::Status status =
+      tensor.dtype() == tensorflow::DT_INT32
+          ? TensorShapeUtils::MakeShape(tensor.flat<int32_t>().data(), dims,
+                                        shape)
+          : TensorShapeUtils::MakeShape(tensor.flat<int64_t>().data(), dims,
+                                        shape);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat("shape is not one of a tensor: ", status.message()));
+}
+
+const uint8_t* Bytes(const Tensor& tensor) {
+  return tensor.flat<uint8_t>().data();
+}
+
+class QuarticEncodeOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& ternary = context->input(0);
+    const int8_t* values = ternary.flat<int8_t>().data();
+    const int64_t n = ternary.NumElements();
+    const int64_t wrong = kernels::FindNonTernary(values, n);
+    OP_REQUIRES(context, wrong < 0,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "ternary must hold only -1, 0 and 1, got ",
+                    static_cast<int>(values[std::max<int64_t>(wrong, 0)]),
+                    " at index ", wrong)));
+    Tensor* quartic = nullptr;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(
+                       0, TensorShape({kernels::QuarticSize(n)}), &quartic));
+    kernels::QuarticEncode(values, n, quartic->flat<uint8_t>().data());
+  }
+};
+
+class QuarticDecodeOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& encoded = context->input(0);
+    OP_REQUIRES_OK(context, CheckVector(encoded, "encoded"));
+    TensorShape shape;
+    OP_REQUIRES_OK(context, ReadShape(context->input(1), &shape));
+    const int64_t n = shape.num_elements();
+    OP_REQUIRES_OK(context, CheckEncoded(encoded, n));
+    Tensor* ternary = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &ternary));
+    kernels::QuarticDecode(Bytes(encoded), n, ternary->flat<int8_t>().data());
+  }
+
+ private:
+  static absl::Status CheckEncoded(const Tensor& encoded, int64_t n) {
+    // Not QuarticSize, which adds to n.
+    const int64_t size = n / 5 + (n % 5 != 0);
+    if (encoded.NumElements() != size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("encoded must have ", size, " bytes for ", n,
+                       " values, got ", encoded.NumElements()));
+    }
+    const int64_t wrong = kernels::FindNonQuartic(Bytes(encoded), n);
+    if (wrong < 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "encoded must hold bytes in 0 ... 242, with padding of 0, got ",
+        static_cast<int>(Bytes(encoded)[wrong]), " at index ", wrong));
+  }
+};
+
+class ZeroRunEncodeOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& quartic = context->input(0);
+    OP_REQUIRES_OK(context, CheckVector(quartic, "quartic"));
+    const int64_t m = quartic.NumElements();
+    OP_REQUIRES_OK(context, CheckQuartic(Bytes(quartic), m));
+    Tensor buffer;
+    OP_REQUIRES_OK(context,
+                   context->allocate_temp(
+                       tensorflow::DT_UINT8,
+                       TensorShape({kernels::ZeroRunBufferSize(m)}), &buffer));
+    const int64_t size = kernels::ZeroRunEncode(Bytes(quartic), m,
+                                                buffer.flat<uint8_t>().data());
+    context->set_output(0, buffer.Slice(0, size));
+  }
+
+ private:
+  static absl::Status CheckQuartic(const uint8_t* quartic, int64_t m) {
+    // m bytes of 5 values have no padding to check.
+    const int64_t wrong = kernels::FindNonQuartic(quartic, 5 * m);
+    if (wrong < 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("quartic must hold bytes in 0 ... 242, got ",
+                     static_cast<int>(quartic[wrong]), " at index ", wrong));
+  }
+};
+
+class ZeroRunDecodeOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& encoded = context->input(0);
+    const Tensor& size = context->input(1);
+    OP_REQUIRES_OK(context, CheckVector(encoded, "encoded"));
+    OP_REQUIRES_OK(context, CheckScalar(size, "size"));
+    const int64_t m = size.dtype() == tensorflow::DT_INT32
+                          ? size.scalar<int32_t>()()
+                          : size.scalar<int64_t>()();
+    OP_REQUIRES(context, m >= 0,
+                absl::InvalidArgumentError(
+                    absl::StrCat("size must not be negative, got ", m)));
+    // Before m bytes are allocated.
+    const int64_t decoded_size =
+        kernels::ZeroRunDecodedSize(Bytes(encoded), encoded.NumElements());
+    OP_REQUIRES(context, decoded_size == m,
+                absl::DataLossError(absl::StrCat(
+                    "encoded must stand for size = ", m,
+                    " quartic bytes, but stands for ", decoded_size)));
+    Tensor* quartic = nullptr;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(0, TensorShape({m}), &quartic));
+    kernels::ZeroRunDecode(Bytes(encoded), encoded.NumElements(), m,
+                           quartic->flat<uint8_t>().data());
+  }
+};
+
+template <typename T>
+class ThreeLcEncodeOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& values = context->input(0);
+    const Tensor& residual = context->input(1);
+    OP_REQUIRES_OK(context, CheckInputs(context));
+    const float sparsity_multiplier = context->input(2).scalar<float>()();
+    const int64_t n = values.NumElements();
+    Tensor floats;
+    OP_REQUIRES_OK(context, ToFloat(context, values, &floats));
+    Tensor* new_residual = nullptr;
+    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output(
+                                {1}, 1, residual.shape(), &new_residual));
+    Tensor buffer;
+    OP_REQUIRES_OK(
+        context,
+        context->allocate_temp(
+            tensorflow::DT_UINT8,
+            TensorShape({kernels::ThreeLcTensorBufferSize(n)}), &buffer));
+    const int64_t size = kernels::ThreeLcEncodeTensor(
+        floats.flat<float>().data(), residual.flat<float>().data(),
+        sparsity_multiplier, n, new_residual->flat<float>().data(),
+        buffer.flat<uint8_t>().data());
+    context->set_output(0, buffer.Slice(0, size));
+  }
+
+ private:
+  static absl::Status CheckInputs(OpKernelContext* context) {
+    const Tensor& values = context->input(0);
+    const Tensor& residual = context->input(1);
+    if (values.shape() != residual.shape()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("residual must have the shape of values, ",
+                       values.shape().DebugString(), ", got ",
+                       residual.shape().DebugString()));
+    }
+    TF_RETURN_IF_ERROR(CheckScalar(context->input(2), "sparsity_multiplier"));
+    const float multiplier = context->input(2).scalar<float>()();
+    if (kernels::IsSparsityMultiplier(multiplier)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sparsity_multiplier must be at least 1 and less than 2, got ",
+        multiplier));
+  }
+
+  static absl::Status ToFloat(OpKernelContext* context, const Tensor& values,
+                              Tensor* floats) {
+    if constexpr (std::is_same_v<T, float>) {
+      *floats = values;
+    } else {
+      TF_RETURN_IF_ERROR(
+          context->allocate_temp(tensorflow::DT_FLOAT, values.shape(), floats));
+      floats->flat<float>() = values.flat<T>().template cast<float>();
+    }
+    return absl::OkStatus();
+  }
+};
+
+class ThreeLcDecodeOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& encoded = context->input(0);
+    OP_REQUIRES_OK(context, CheckVector(encoded, "encoded"));
+    TensorShape shape;
+    OP_REQUIRES_OK(context, ReadShape(context->input(1), &shape));
+    const int64_t n = shape.num_elements();
+    const int64_t size = encoded.NumElements();
+    OP_REQUIRES_OK(
+        context, ToStatus(kernels::ThreeLcCheckTensor(Bytes(encoded), size, n),
+                          size, n));
+    Tensor* values = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &values));
+    OP_REQUIRES_OK(context, ToStatus(kernels::ThreeLcDecodeTensor(
+                                         Bytes(encoded), size, n,
+                                         values->flat<float>().data()),
+                                     size, n));
+  }
+
+ private:
+  static absl::Status ToStatus(const char* error, int64_t size, int64_t n) {
+    if (error == nullptr) return absl::OkStatus();
+    return absl::DataLossError(
+        absl::StrCat("encoded, ", size, " bytes for ", n, " values, ", error));
+  }
+};
+
+#define TF_GC_REGISTER_CPU(name, kernel) \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), kernel)
+
+TF_GC_REGISTER_CPU("TfGc>QuarticEncode", QuarticEncodeOp);
+TF_GC_REGISTER_CPU("TfGc>QuarticDecode", QuarticDecodeOp);
+TF_GC_REGISTER_CPU("TfGc>ZeroRunEncode", ZeroRunEncodeOp);
+TF_GC_REGISTER_CPU("TfGc>ZeroRunDecode", ZeroRunDecodeOp);
+TF_GC_REGISTER_CPU("TfGc>ThreeLcDecode", ThreeLcDecodeOp);
+
+#undef TF_GC_REGISTER_CPU
+
+#define TF_GC_REGISTER_ENCODE(type)                           \
+  REGISTER_KERNEL_BUILDER(Name("TfGc>ThreeLcEncode")          \
+                              .Device(tensorflow::DEVICE_CPU) \
+                              .TypeConstraint<type>("T"),     \
+                          ThreeLcEncodeOp<type>);
+
+TF_GC_REGISTER_ENCODE(float)
+TF_GC_REGISTER_ENCODE(Eigen::half)
+TF_GC_REGISTER_ENCODE(tensorflow::bfloat16)
+
+#undef TF_GC_REGISTER_ENCODE
+
+}  // namespace
+}  // namespace tf_gc
