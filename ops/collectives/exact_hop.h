@@ -10,6 +10,7 @@
 
 #include "Eigen/Core"
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "ops/collectives/hop.h"
 
 namespace tf_gc {
@@ -63,7 +64,9 @@ class ExactHop : public Hop {
   }
 
   absl::Status AddContribution(const Piece& piece, const uint8_t* body,
-                               int64_t) override {
+                               int64_t size) override {
+    const absl::Status checked = CheckSize(piece, size);
+    if (!checked.ok()) return checked;
     for (int64_t i = 0; i < piece.values; ++i) {
       T value;
       std::memcpy(&value, body + i * sizeof(T), sizeof(T));
@@ -86,7 +89,9 @@ class ExactHop : public Hop {
   absl::Status Commit() override { return absl::OkStatus(); }
 
   absl::Status DecodeSum(const Piece& piece, const uint8_t* body,
-                         int64_t) override {
+                         int64_t size) override {
+    const absl::Status checked = CheckSize(piece, size);
+    if (!checked.ok()) return checked;
     for (const Segment& segment : piece.segments) {
       const int64_t bytes = segment.length * sizeof(T);
       std::memcpy(variables_[segment.variable].reduced + segment.begin, body,
@@ -97,6 +102,13 @@ class ExactHop : public Hop {
   }
 
  private:
+  static absl::Status CheckSize(const Piece& piece, int64_t size) {
+    const int64_t expected = piece.values * sizeof(T);
+    if (size == expected) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat("uncompressed message: the body has ",
+                                            size, " bytes, expected ", expected));
+  }
+
   const T* Values(const Segment& segment) const {
     return variables_[segment.variable].values + segment.begin;
   }

@@ -153,7 +153,7 @@ absl::Status ThreeLcHop::AddContribution(const Piece& piece,
   for (const Segment& segment : piece.segments) {
     float* const sum =
         variables_[segment.variable].new_residual + segment.begin;
-    float scale;
+    float scale = 0;
     const absl::Status status = reader.Next(
         segment, &scale,
         [&](const uint8_t* payload, int64_t payload_size, float s) {
@@ -161,6 +161,10 @@ absl::Status ThreeLcHop::AddContribution(const Piece& piece,
                                   sum);
         });
     if (!status.ok()) return status;
+    if (std::isnan(scale) && !non_finite_[segment.variable]) {
+      return absl::DataLossError(
+          "3LC message: a scale is NaN without its non-finite flag");
+    }
   }
   return reader.Finish();
 }
@@ -203,7 +207,7 @@ absl::Status ThreeLcHop::DecodeSum(const Piece& piece, const uint8_t* body,
   for (const Segment& segment : piece.segments) {
     float* const reduced =
         variables_[segment.variable].reduced + segment.begin;
-    float scale;
+    float scale = 0;
     const absl::Status status = reader.Next(
         segment, &scale,
         [&](const uint8_t* payload, int64_t payload_size, float s) {
