@@ -48,16 +48,18 @@ def _redirected(reduction):
         strategy = tf.distribute.get_strategy()
         if getattr(strategy, "compression", None) is None or tf.distribute.in_cross_replica_context():
             return reduction(*args)
-        return strategy.reduce_gradients(_with_paths(*args))
+        *optimizer, grads_and_vars = args
+        grads_and_vars = list(grads_and_vars)
+        reduced = strategy.reduce_gradients(_with_paths(grads_and_vars, *optimizer))
+        return [(g, v) for (g, _), (_, v) in zip(reduced, grads_and_vars, strict=True)]
 
     reduce._tf_gc_redirected = True
     return reduce
 
 
-def _with_paths(*args):
-    """Gives back the Keras variables, which know their paths, where there are."""
-    *optimizer, grads_and_vars = args
-    if not optimizer:
+def _with_paths(grads_and_vars, optimizer=None):
+    """Gives back Keras 3's variables, which know their paths."""
+    if optimizer is None:
         return grads_and_vars
-    known = {id(v.value): v for v in optimizer[0]._trainable_variables}
+    known = {id(v.value): v for v in optimizer._trainable_variables}
     return [(gradient, known.get(id(v), v)) for gradient, v in grads_and_vars]
