@@ -49,12 +49,17 @@ def bits_per_second(bandwidth: str) -> int:
 
 def why_unavailable() -> Optional[str]:
     """Returns what to do before namespaces can be made here, or None when they can."""
-    missing = [tool for tool in ("ip", "tc") if not shutil.which(tool)]
+    missing = [name for name in ("ip", "tc") if not _tool(name)]
     if missing:
         return f"{' and '.join(missing)} not found: apt-get install iproute2"
     if os.geteuid() != 0:
         return "network namespaces need root: run with sudo"
     return None
+
+
+def _tool(name: str) -> Optional[str]:
+    # Where they are, but not on every PATH.
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
 def remove_stale() -> None:
@@ -104,7 +109,7 @@ class NetworkNamespaces:
 
     def command(self, index: int, command: Sequence[str]) -> list[str]:
         """Returns the command that runs `command` in the namespace of process `index`."""
-        return ["ip", "netns", "exec", self._workers[index], *command]
+        return [_tool("ip"), "netns", "exec", self._workers[index], *command]
 
     def _make_switch(self, cleanup: contextlib.ExitStack) -> None:
         _add(self._switch, cleanup)
@@ -161,10 +166,13 @@ def _run(*command: str) -> str:
     return result.stdout
 
 
-def _call(*command: str) -> subprocess.CompletedProcess:
-    # In a session of its own, so that Ctrl-C in the terminal does not stop a clean-up.
+def _call(tool: str, *arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, start_new_session=True
+        [_tool(tool), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,  # Ctrl-C in the terminal must not stop a clean-up
     )
 
 
