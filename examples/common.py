@@ -36,6 +36,7 @@ class Cluster:
     """The strategy that the flags ask for, and this process's place in it."""
 
     def __init__(self):
+        tf.get_logger().setLevel("WARNING")  # it would tell of every collective that is traced
         keras.utils.set_random_seed(FLAGS.seed)
         tf.config.experimental.enable_op_determinism()
         self.compressor = COMPRESSORS[FLAGS.compressor]()
@@ -96,11 +97,14 @@ def _already_sharded(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def warm_up_and_decay(
     learning_rate: float, steps_per_epoch: int
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Returns a schedule over the whole training: a tenth of it rising, then a cosine to 0."""
+    """Returns a schedule over the whole training: a tenth of it rising, then half a cosine.
+
+    It ends at a tenth of its height, not at 0, or what compression delays would come too late.
+    """
     steps = FLAGS.epochs * steps_per_epoch
     warm_up = steps // 10
     return keras.optimizers.schedules.CosineDecay(
-        0.0, steps - warm_up, warmup_target=learning_rate, warmup_steps=warm_up
+        0.0, steps - warm_up, alpha=0.1, warmup_target=learning_rate, warmup_steps=warm_up
     )
 
 
@@ -122,6 +126,7 @@ def train(cluster: Cluster, model: keras.Model, training: Data, test: Data, metr
         validation_data=test.dataset,
         validation_steps=test.steps,
         callbacks=[recorder],
+        shuffle=False,  # done by the dataset
         verbose=0,
     )
     final = model.evaluate(test.dataset, steps=test.steps, return_dict=True, verbose=0)

@@ -30,15 +30,15 @@ from absl import app, flags
 from tf_gc import launch, network_namespaces
 
 FLAGS = flags.FLAGS
-flags.DEFINE_integer("workers", 4, "Processes of each run.", lower_bound=1)
+flags.DEFINE_integer("workers", 4, "Processes of each run.", lower_bound=2)
 flags.DEFINE_string("bandwidth", "100mbit", "Limit of each worker's link in each direction.")
-flags.DEFINE_integer("epochs", 12, "Passes over the data in each run.", lower_bound=1)
+flags.DEFINE_integer("epochs", 20, "Passes over the data in each run.", lower_bound=1)
 flags.DEFINE_list("seeds", ["0"], "Comma-separated; several give means and ranges.")
 flags.DEFINE_string("out", "results", "Directory for train.json and train.png.")
 
 _DIGITS = pathlib.Path(__file__).with_name("digits.py")
 _EPOCH = re.compile(r"epoch (\d+)/")
-_LAST_LINES = 20
+_LAST_LINES = 60  # of all workers together
 
 
 class Run(NamedTuple):
@@ -114,10 +114,13 @@ def _title(run, seed):
 
 
 def table(reports: dict[str, list[dict]]) -> rich.table.Table:
-    """Returns a row for each run: means over the seeds, with the range where there are several."""
+    """Returns a row for each run: means over the seeds, with the range where there are several.
+
+    Bytes are what one worker sends.
+    """
     result = rich.table.Table()
-    result.add_column("run")
-    for heading in ("test accuracy", "s a step", "kB a step", "bits a value", "ratio", "speed-up"):
+    result.add_column("run", no_wrap=True)
+    for heading in ("accuracy", "s a step", "kB a step", "bits a value", "ratio", "speed-up"):
         result.add_column(heading, justify="right")
     baseline = _mean(reports[RUNS[0].title], lambda report: report["seconds_per_step"])
     for title, of_run in reports.items():
@@ -168,6 +171,7 @@ def plot(reports: dict[str, list[dict]], network: str, path: pathlib.Path) -> No
     accuracy.set(ylabel="test accuracy (%)")
     for axes in (loss, accuracy):
         axes.set(xlabel="seconds of training, without tracing and evaluation", xscale="log")
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.grid(alpha=0.3, which="both")
         axes.legend()
     figure.suptitle(f"digits, {FLAGS.workers} workers, {network}")

@@ -14,7 +14,7 @@ from absl import app, flags
 
 FLAGS = flags.FLAGS
 flags.DEFINE_float(
-    "learning_rate", 0.02, "For a total batch of 128; in proportion for other sizes."
+    "learning_rate", 0.01, "For a total batch of 128; in proportion for other sizes."
 )
 
 _TEST_SIZE = 360
