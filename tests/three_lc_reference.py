@@ -17,8 +17,7 @@ def quartic_encode(ternary):
     digits += [0] * (-len(digits) % 5)
     size = len(digits) // 5
     return [
-        sum(digits[j * size + i] * 3 ** (4 - j) for j in range(5))
-        for i in range(size)
+        sum(digits[j * size + i] * 3 ** (4 - j) for j in range(5)) for i in range(size)
     ]
 
 

@@ -50,9 +50,9 @@ _TERNARY = st.lists(st.integers(-1, 1), max_size=400).map(
     lambda values: np.array(values, np.int8)
 )
 # Half of them 121, so that there are runs.
-_QUARTIC = st.lists(
-    st.one_of(st.just(121), st.integers(0, 242)), max_size=400
-).map(_bytes)
+_QUARTIC = st.lists(st.one_of(st.just(121), st.integers(0, 242)), max_size=400).map(
+    _bytes
+)
 _FLOAT = st.floats(width=32, min_value=-(2.0**100), max_value=2.0**100)
 _VALUES = st.lists(_FLOAT, max_size=200).map(_floats)
 _MULTIPLIERS = st.floats(1, 2, exclude_max=True, width=32)
@@ -251,9 +251,7 @@ class ThreeLcTest(InstructionSetTestCase):
     @hypothesis.given(_VALUES, _MULTIPLIERS, st.data())
     def test_encoding_agrees_with_the_reference(self, values, multiplier, data):
         residual = _floats(
-            data.draw(
-                st.lists(_FLOAT, min_size=values.size, max_size=values.size)
-            )
+            data.draw(st.lists(_FLOAT, min_size=values.size, max_size=values.size))
         )
         expected, expected_residual = reference.encode(values, residual, multiplier)
         for instruction_set in kernels.instruction_sets():
@@ -369,9 +367,11 @@ class ThreeLcTest(InstructionSetTestCase):
             ([0, 0, 128, 127, 0, 0, 0], "infinite"),
             ([0, 0, 128, 191, 0, 0, 0], "negative"),
         ]:
-            with self.subTest(bad=bad):
-                with self.assertRaisesRegex(ValueError, f"encoded.*{message}"):
-                    kernels.three_lc_decode(_bytes(bad), [11])
+            with (
+                self.subTest(bad=bad),
+                self.assertRaisesRegex(ValueError, f"encoded.*{message}"),
+            ):
+                kernels.three_lc_decode(_bytes(bad), [11])
         with self.assertRaisesRegex(TypeError, "encoded .*uint8"):
             kernels.three_lc_decode(np.zeros(4, np.int8), [1])
         with self.assertRaisesRegex(ValueError, "shape .*negative.*-1"):

@@ -1,0 +1,201 @@
+"""What the examples share: flags, compressors by name, a worker's share of the data, the report."""
+
+import dataclasses
+import json
+import pathlib
+import statistics
+import time
+from typing import Optional
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import flags
+
+import tf_gc
+
+COMPRESSORS = {
+    "none": lambda: None,
+    "3lc": lambda: tf_gc.ThreeLC(sparsity_multiplier=FLAGS.sparsity_multiplier),
+}
+
+FLAGS = flags.FLAGS
+flags.DEFINE_enum("compressor", "3lc", list(COMPRESSORS), "What compresses the gradients.")
+flags.DEFINE_float("sparsity_multiplier", 1.75, "3LC's: 1 <= s < 2; higher sends less.")
+flags.DEFINE_integer("batch_size", 32, "Examples in a step of one worker.", lower_bound=1)
+flags.DEFINE_integer("epochs", 12, "Passes over the data, or periods of --steps_per_epoch.")
+flags.DEFINE_integer("steps_per_epoch", None, "Default: one pass over the data.", lower_bound=1)
+flags.DEFINE_integer("seed", 0, "Decides the initial model and the order of the data.")
+flags.DEFINE_string("json", None, "File that the first worker writes its report to.")
+
+# The first steps trace the model and fill caches.
+_WARM_UP_STEPS = 3
+
+
+class Cluster:
+    """The strategy that the flags ask for, and this process's place in it."""
+
+    def __init__(self):
+        tf.get_logger().setLevel("WARNING")  # it would tell of every collective that is traced
+        keras.utils.set_random_seed(FLAGS.seed)
+        tf.config.experimental.enable_op_determinism()
+        self.compressor = COMPRESSORS[FLAGS.compressor]()
+        self.strategy = tf_gc.MultiWorkerMirroredStrategy(compression=self.compressor)
+        resolver = self.strategy.cluster_resolver
+        self.workers = len(resolver.cluster_spec().as_dict().get("worker", ["this"]))
+        self.index = resolver.task_id or 0
+        self.is_chief = self.index == 0
+        self.batch_size = FLAGS.batch_size * self.workers  # over all workers
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Endless batches, and how many of them are an epoch."""
+
+    dataset: tf.data.Dataset
+    steps: int
+
+
+def training_data(cluster: Cluster, inputs: np.ndarray, labels: np.ndarray) -> Data:
+    """Returns this worker's share of the examples, shuffled anew in every pass.
+
+    All workers shuffle alike and each takes every n-th example, so together they see the batches
+    that one process with the same total batch size would. What is left after the last full batch
+    of a pass is dropped: every worker has the same number of steps, and none waits for another.
+    """
+    steps_in_pass = len(inputs) // cluster.batch_size
+    dataset = (
+        tf.data.Dataset.from_tensor_slices((inputs, labels))
+        .shuffle(len(inputs), seed=FLAGS.seed)
+        .take(steps_in_pass * cluster.batch_size)
+        .shard(cluster.workers, cluster.index)
+        .repeat()
+        .batch(FLAGS.batch_size, drop_remainder=True)
+        .prefetch(2)
+    )
+    return Data(_already_sharded(dataset), FLAGS.steps_per_epoch or steps_in_pass)
+
+
+def test_data(inputs: np.ndarray, labels: np.ndarray, batch_size: int) -> Data:
+    """Returns the whole set for every worker, so that the metric is exactly that of the set.
+
+    Raises:
+      ValueError: `batch_size` does not divide the set; a pass would not be a number of steps.
+    """
+    if len(inputs) % batch_size:
+        raise ValueError(f"batch_size {batch_size} does not divide {len(inputs)} examples")
+    dataset = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(batch_size).repeat()
+    return Data(_already_sharded(dataset), len(inputs) // batch_size)
+
+
+def _already_sharded(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.with_options(options)
+
+
+def warm_up_and_decay(
+    learning_rate: float, steps_per_epoch: int
+) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Returns a schedule over the whole training: a tenth of it rising, then half a cosine.
+
+    It ends at a tenth of its height, not at 0, or what compression delays would come too late.
+    """
+    steps = FLAGS.epochs * steps_per_epoch
+    warm_up = steps // 10
+    return keras.optimizers.schedules.CosineDecay(
+        0.0, steps - warm_up, alpha=0.1, warmup_target=learning_rate, warmup_steps=warm_up
+    )
+
+
+def train(cluster: Cluster, model: keras.Model, training: Data, test: Data, metric: str) -> None:
+    """Fits and evaluates `model`; the first worker prints each epoch and writes the report.
+
+    Args:
+      cluster: where the model was built and compiled.
+      model: a compiled model.
+      training: what it learns from.
+      test: what it is measured on after each epoch.
+      metric: name of the metric that says how good the model is.
+    """
+    recorder = _Recorder(metric, verbose=cluster.is_chief)
+    model.fit(
+        training.dataset,
+        epochs=FLAGS.epochs,
+        steps_per_epoch=training.steps,
+        validation_data=test.dataset,
+        validation_steps=test.steps,
+        callbacks=[recorder],
+        shuffle=False,  # done by the dataset
+        verbose=0,
+    )
+    final = model.evaluate(test.dataset, steps=test.steps, return_dict=True, verbose=0)
+    if not cluster.is_chief:
+        return
+    print(f"final {metric} {final[metric]:.4f}")
+    print(cluster.strategy.traffic)
+    if FLAGS.json:
+        report = _report(cluster, model, recorder, {metric: final[metric]})
+        path = pathlib.Path(FLAGS.json)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+class _Recorder(keras.callbacks.Callback):
+    """Measures the steps, and keeps and prints one line an epoch.
+
+    Attributes:
+      epochs: for each epoch its number, loss and metric, and `seconds`: the time spent in
+        training since the end of the first step, which traces the model. Evaluation is not in it.
+    """
+
+    def __init__(self, metric: str, verbose: bool):
+        super().__init__()
+        self.epochs = []
+        self._metric = metric
+        self._verbose = verbose
+        self._step_seconds = []
+
+    @property
+    def seconds_per_step(self) -> Optional[float]:
+        """Median without the first steps; None after too few."""
+        steps = self._step_seconds[_WARM_UP_STEPS:]
+        return statistics.median(steps) if steps else None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._last = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        now = time.perf_counter()
+        self._step_seconds.append(now - self._last)
+        self._last = now
+
+    def on_epoch_end(self, epoch, logs=None):
+        entry = {
+            "epoch": epoch + 1,
+            "seconds": sum(self._step_seconds[1:]),
+            "loss": logs["loss"],
+            self._metric: logs[f"val_{self._metric}"],
+        }
+        self.epochs.append(entry)
+        if self._verbose:
+            print(
+                f"epoch {entry['epoch']}/{self.params['epochs']}  loss {entry['loss']:.4f}  "
+                f"{self._metric} {entry[self._metric]:.4f}  {entry['seconds']:.1f} s"
+            )
+
+
+def _report(cluster: Cluster, model: keras.Model, recorder: _Recorder, final: dict) -> dict:
+    compressor = dataclasses.asdict(cluster.compressor) if cluster.compressor else {}
+    return {
+        "example": model.name,
+        "compressor": {"name": FLAGS.compressor, **compressor},
+        "workers": cluster.workers,
+        "batch_size": FLAGS.batch_size,
+        "seed": FLAGS.seed,
+        "parameters": model.count_params(),
+        "epochs": recorder.epochs,
+        "final": final,
+        "seconds_per_step": recorder.seconds_per_step,
+        "traffic": cluster.strategy.traffic.as_dict(),
+    }

@@ -1,0 +1,208 @@
+"""Trains `digits` uncompressed and with 3LC on the same slow network, and compares them.
+
+    sudo python examples/compare.py
+    python examples/compare.py --seeds 0,1,2 --bandwidth 10mbit
+
+Every run is a cluster of its own, started as tf_gc-launch does. Without root, the workers share
+the loopback interface, which hides most of what compression is for.
+"""
+
+import collections
+import json
+import pathlib
+import re
+import statistics
+import sys
+import tempfile
+from typing import NamedTuple, Optional
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import rich.console
+import rich.markup
+import rich.progress
+import rich.table
+from absl import app, flags
+
+from tf_gc import launch, network_namespaces
+
+FLAGS = flags.FLAGS
+flags.DEFINE_integer("workers", 4, "Processes of each run.", lower_bound=2)
+flags.DEFINE_string("bandwidth", "100mbit", "Limit of each worker's link in each direction.")
+flags.DEFINE_integer("epochs", 20, "Passes over the data in each run.", lower_bound=1)
+flags.DEFINE_list("seeds", ["0"], "Comma-separated; several give means and ranges.")
+flags.DEFINE_string("out", "results", "Directory for train.json and train.png.")
+
+_DIGITS = pathlib.Path(__file__).with_name("digits.py")
+_EPOCH = re.compile(r"epoch (\d+)/")
+_LAST_LINES = 60  # of all workers together
+
+
+class Run(NamedTuple):
+    """One row of the table."""
+
+    title: str
+    arguments: tuple[str, ...]
+    colour: str  # of Okabe and Ito's palette, which colour-blind people can tell apart
+    line: str
+
+
+RUNS = (
+    Run("uncompressed", ("--compressor=none",), "#000000", "-"),
+    Run("3LC (s=1)", ("--compressor=3lc", "--sparsity_multiplier=1"), "#0072B2", "--"),
+    Run("3LC (s=1.75)", ("--compressor=3lc", "--sparsity_multiplier=1.75"), "#D55E00", "-."),
+)
+
+
+class RunFailedError(RuntimeError):
+    """A run did not end well; the message holds its last lines."""
+
+
+def train(run: Run, seed: str, bandwidth: Optional[str], on_epoch) -> dict:
+    """Returns the report of one run; calls `on_epoch` with the number of each epoch done."""
+    last_lines = collections.deque(maxlen=_LAST_LINES)
+
+    def on_line(line):
+        last_lines.append(f"worker {line.worker}: " * (line.worker is not None) + line.text)
+        match = line.worker == 0 and _EPOCH.match(line.text)
+        if match:
+            on_epoch(int(match[1]))
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory, "report.json")
+        command = [
+            *(sys.executable, "-u", str(_DIGITS), *run.arguments),
+            *(f"--epochs={FLAGS.epochs}", f"--seed={seed}", f"--json={path}"),
+        ]
+        code = launch.launch(command, workers=FLAGS.workers, bandwidth=bandwidth, on_line=on_line)
+        if code:
+            raise RunFailedError(
+                f"{run.title}, seed {seed}: exit code {code}\n" + "\n".join(last_lines)
+            )
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def train_all(console: rich.console.Console, bandwidth: Optional[str]) -> dict[str, list[dict]]:
+    """Returns the reports of every run, one for each seed."""
+    columns = (
+        rich.progress.TextColumn("{task.description}"),
+        rich.progress.BarColumn(),
+        rich.progress.TextColumn("epoch {task.completed:.0f}/{task.total:.0f}"),
+        rich.progress.TimeElapsedColumn(),
+    )
+    reports = {run.title: [] for run in RUNS}
+    with rich.progress.Progress(*columns, console=console) as progress:
+        jobs = [
+            (run, seed, progress.add_task(_title(run, seed), total=FLAGS.epochs, start=False))
+            for seed in FLAGS.seeds
+            for run in RUNS
+        ]
+        for run, seed, task in jobs:
+            progress.start_task(task)
+            reports[run.title].append(
+                train(run, seed, bandwidth, lambda n, task=task: progress.update(task, completed=n))
+            )
+            progress.stop_task(task)
+    return reports
+
+
+def _title(run, seed):
+    return run.title if len(FLAGS.seeds) == 1 else f"{run.title}, seed {seed}"
+
+
+def table(reports: dict[str, list[dict]]) -> rich.table.Table:
+    """Returns a row for each run: means over the seeds, with the range where there are several.
+
+    Bytes are what one worker sends.
+    """
+    result = rich.table.Table()
+    result.add_column("run", no_wrap=True)
+    for heading in ("accuracy", "s a step", "kB a step", "bits a value", "ratio", "speed-up"):
+        result.add_column(heading, justify="right")
+    baseline = _mean(reports[RUNS[0].title], lambda report: report["seconds_per_step"])
+    for title, of_run in reports.items():
+        seconds = _mean(of_run, lambda report: report["seconds_per_step"])
+        result.add_row(
+            title,
+            _mean_and_range(of_run, lambda report: 100 * report["final"]["accuracy"], "{:.1f} %"),
+            _mean_and_range(of_run, lambda report: report["seconds_per_step"], "{:.3f}"),
+            f"{_mean(of_run, _bytes_per_step) / 1000:.1f}",
+            f"{_mean(of_run, lambda report: report['traffic']['bits_per_value']):.2f}",
+            f"{_mean(of_run, lambda report: report['traffic']['ratio']):.1f}",
+            f"{baseline / seconds:.1f}",
+        )
+    return result
+
+
+def _bytes_per_step(report):
+    return report["traffic"]["bytes_sent"] / report["traffic"]["steps"]
+
+
+def _mean(reports, value):
+    return statistics.fmean(map(value, reports))
+
+
+def _mean_and_range(reports, value, template):
+    text = template.format(_mean(reports, value))
+    if len(reports) == 1:
+        return text
+    low, high = min(map(value, reports)), max(map(value, reports))
+    return f"{text} ({template.format(low)} to {template.format(high)})"
+
+
+def plot(reports: dict[str, list[dict]], network: str, path: pathlib.Path) -> None:
+    """Draws loss and accuracy against time; a line for each seed."""
+    figure, (loss, accuracy) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    for run in RUNS:
+        for number, report in enumerate(reports[run.title]):
+            seconds = [epoch["seconds"] for epoch in report["epochs"]]
+            style = {
+                "color": run.colour,
+                "linestyle": run.line,
+                "marker": ".",
+                "label": run.title if number == 0 else None,
+            }
+            loss.plot(seconds, [epoch["loss"] for epoch in report["epochs"]], **style)
+            accuracy.plot(seconds, [100 * epoch["accuracy"] for epoch in report["epochs"]], **style)
+    loss.set(ylabel="training loss", yscale="log")
+    accuracy.set(ylabel="test accuracy (%)")
+    for axes in (loss, accuracy):
+        axes.set(xlabel="seconds of training, without tracing and evaluation", xscale="log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.grid(alpha=0.3, which="both")
+        axes.legend()
+    figure.suptitle(f"digits, {FLAGS.workers} workers, {network}")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def main(argv):
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected argument: {argv[1]}")
+    console = rich.console.Console()
+    problem = network_namespaces.why_unavailable()
+    bandwidth = None if problem else FLAGS.bandwidth
+    network = f"{bandwidth} links" if bandwidth else "loopback"
+    if problem:
+        console.print(f"No limit on the network, all workers on loopback: {problem}.")
+    console.print(f"digits on {FLAGS.workers} workers, {network}, {FLAGS.epochs} epochs")
+    try:
+        reports = train_all(console, bandwidth)
+    except RunFailedError as error:
+        console.print(rich.markup.escape(str(error)), soft_wrap=True, highlight=False)
+        return 1
+    console.print(table(reports))
+    out = pathlib.Path(FLAGS.out)
+    out.mkdir(parents=True, exist_ok=True)
+    results = {"workers": FLAGS.workers, "bandwidth": bandwidth, "runs": reports}
+    (out / "train.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    plot(reports, network, out / "train.png")
+    console.print(f"Written: {out / 'train.json'} and {out / 'train.png'}")
+    return 0
+
+
+if __name__ == "__main__":
+    app.run(main)

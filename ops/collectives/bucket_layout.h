@@ -1,0 +1,42 @@
+// How the values of a bucket of variables are cut up among the ranks.
+
+#ifndef TF_GC_OPS_COLLECTIVES_BUCKET_LAYOUT_H_
+#define TF_GC_OPS_COLLECTIVES_BUCKET_LAYOUT_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace tf_gc {
+
+// `length` values of one variable of the bucket, from its value `begin` on.
+struct Segment {
+  int variable;
+  int64_t begin;
+  int64_t length;
+};
+
+// One message's share of a bucket: segments of consecutive variables.
+struct Piece {
+  std::vector<Segment> segments;
+  int64_t values = 0;
+};
+
+// The bucket's variables, one after the other, are cut in one shard of nearly
+// equal size per rank, and each shard in pieces of at most `piece_values`
+// values, one message each. A shard has at least one piece, if an empty one:
+// every pair of ranks exchanges at least one message. All ranks compute the
+// same layout from the same sizes.
+class BucketLayout {
+ public:
+  BucketLayout(const std::vector<int64_t>& variable_sizes, int ranks,
+               int64_t piece_values);
+
+  const std::vector<Piece>& shard(int rank) const { return shards_[rank]; }
+
+ private:
+  std::vector<std::vector<Piece>> shards_;
+};
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_OPS_COLLECTIVES_BUCKET_LAYOUT_H_

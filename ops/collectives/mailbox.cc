@@ -1,0 +1,175 @@
+#include "ops/collectives/mailbox.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tf_gc {
+namespace {
+
+// Small enough to cost nothing, large enough for the whole message of a small
+// bucket, which then needs no second round trip.
+constexpr int64_t kHeadSize = 256;
+
+std::string Tag(Phase phase, uint32_t piece) {
+  return absl::StrCat(phase == Phase::kContribution ? "contribution" : "sum",
+                      ":", piece);
+}
+
+int64_t HeadSize(int64_t max_size) { return std::min(max_size, kHeadSize); }
+
+std::chrono::steady_clock::time_point After(double seconds) {
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+             std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+Mailbox::Mailbox(Transport* transport, double timeout_seconds)
+    : transport_(transport),
+      timeout_seconds_(timeout_seconds),
+      deadline_(After(timeout_seconds)) {}
+
+Mailbox::~Mailbox() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (pending_ > 0) {
+    lock.unlock();
+    transport_->Cancel();
+    lock.lock();
+  }
+  changed_.wait(lock, [this] { return pending_ == 0; });
+}
+
+void Mailbox::Send(const std::vector<int>& peers, const Header& header,
+                   int64_t max_size, bool fixed_size, const Bytes& buffer) {
+  const std::string tag = Tag(header.phase, header.piece);
+  const int64_t size = static_cast<int64_t>(header.size);
+  const int64_t head = fixed_size ? size : HeadSize(max_size);
+  WriteHeader(header, buffer.data());
+  if (size < head) std::memset(buffer.data() + size, 0, head - size);
+  for (const int peer : peers) {
+    SendPart(peer, tag, buffer.Slice(0, head));
+    if (size > head) {
+      SendPart(peer, absl::StrCat(tag, ":rest"),
+               buffer.Slice(head, size - head));
+    }
+  }
+}
+
+void Mailbox::Expect(int peer, const Header& header, int64_t max_size,
+                     bool fixed_size) {
+  const std::string tag = Tag(header.phase, header.piece);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    incoming_[Key(peer, header.phase, header.piece)];
+  }
+  const Bytes head(fixed_size ? max_size : HeadSize(max_size));
+  ReceivePart(peer, tag, head, [this, peer, header, max_size, tag, head] {
+    OnHead(peer, header, max_size, tag, head);
+  });
+}
+
+void Mailbox::OnHead(int peer, const Header& header, int64_t max_size,
+                     const std::string& tag, const Bytes& head) {
+  int64_t size = 0;
+  const absl::Status read = ReadHeader(head.data(), header, max_size, &size);
+  if (!read.ok()) {
+    return Fail(absl::Status(
+        read.code(), absl::StrCat("from ", transport_->PeerName(peer), ": ",
+                                  read.message())));
+  }
+  const Key key(peer, header.phase, header.piece);
+  if (size <= head.size()) return Complete(key, head.Slice(0, size));
+  const Bytes message(size);
+  std::memcpy(message.data(), head.data(), head.size());
+  ReceivePart(peer, absl::StrCat(tag, ":rest"),
+              message.Slice(head.size(), size - head.size()),
+              [this, key, message] { Complete(key, message); });
+}
+
+void Mailbox::SendPart(int peer, const std::string& tag, const Bytes& part) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!status_.ok()) return;
+    ++pending_;
+    ++pending_sends_;
+    bytes_sent_ += part.size();
+  }
+  transport_->Send(peer, tag, part, [this](const absl::Status& status) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    FailLocked(status);
+    --pending_;
+    --pending_sends_;
+    changed_.notify_all();
+  });
+}
+
+void Mailbox::ReceivePart(int peer, const std::string& tag, const Bytes& part,
+                          std::function<void()> then) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!status_.ok()) return;
+    ++pending_;
+  }
+  transport_->Receive(
+      peer, tag, part,
+      [this, size = part.size(), then = std::move(then)](
+          const absl::Status& status) {
+        if (status.ok()) then();
+        // Last, and under the lock: the destructor may run right after.
+        std::lock_guard<std::mutex> lock(mutex_);
+        FailLocked(status);
+        if (status.ok()) bytes_received_ += size;
+        --pending_;
+        changed_.notify_all();
+      });
+}
+
+void Mailbox::Complete(const Key& key, const Bytes& message) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  incoming_[key] = {message, true};
+}
+
+void Mailbox::Fail(const absl::Status& status) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  FailLocked(status);
+}
+
+void Mailbox::FailLocked(const absl::Status& status) {
+  if (status_.ok()) status_ = status;
+}
+
+template <typename Predicate>
+absl::Status Mailbox::Wait(const std::string& what, Predicate ready) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto over = [&] { return !status_.ok() || ready(); };
+  if (timeout_seconds_ <= 0) {
+    changed_.wait(lock, over);
+  } else if (!changed_.wait_until(lock, deadline_, over)) {
+    FailLocked(absl::DeadlineExceededError(
+        absl::StrCat(what, " after ", timeout_seconds_,
+                     " s (CommunicationOptions.timeout_seconds)")));
+  }
+  return status_;
+}
+
+absl::Status Mailbox::Take(int peer, Phase phase, uint32_t piece,
+                           Bytes* message) {
+  const auto wanted = incoming_.find(Key(peer, phase, piece));
+  const absl::Status status =
+      Wait(absl::StrCat("no ", Tag(phase, piece), " from ",
+                        transport_->PeerName(peer)),
+           [&] { return wanted->second.complete; });
+  if (status.ok()) *message = std::move(wanted->second.message);
+  return status;
+}
+
+absl::Status Mailbox::Flush() {
+  return Wait("a message was not taken by its receiver",
+              [this] { return pending_sends_ == 0; });
+}
+
+}  // namespace tf_gc

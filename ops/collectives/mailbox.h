@@ -1,0 +1,93 @@
+// Messages of sizes that only their senders know, over a Transport.
+
+#ifndef TF_GC_OPS_COLLECTIVES_MAILBOX_H_
+#define TF_GC_OPS_COLLECTIVES_MAILBOX_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ops/collectives/bytes.h"
+#include "ops/collectives/transport.h"
+#include "ops/collectives/wire_format.h"
+
+namespace tf_gc {
+
+// The messages of one exchange. A message whose size all know goes in one
+// transfer. Any other goes in a head of fixed size, in which the header tells
+// the message's size, and, where it is longer, a remainder; as soon as a head
+// has come, the remainder is asked for, so that it is under way while the op
+// computes. The first error of any transfer, or of the deadline, ends the
+// exchange: every later call returns it.
+class Mailbox {
+ public:
+  // The transport must outlive the mailbox. No deadline if timeout_seconds is
+  // 0.
+  Mailbox(Transport* transport, double timeout_seconds);
+
+  // Cancels what is still under way and waits for the last callback.
+  ~Mailbox();
+
+  // Sends the peers the message of header.size bytes at the beginning of
+  // `buffer`, after writing the header there; the buffer has room for max_size
+  // bytes. Both ends must give the same max_size and fixed_size; with the
+  // latter the message is exactly max_size bytes long.
+  void Send(const std::vector<int>& peers, const Header& header,
+            int64_t max_size, bool fixed_size, const Bytes& buffer);
+
+  // Begins to receive the message that agrees with `header` but for its size.
+  void Expect(int peer, const Header& header, int64_t max_size,
+              bool fixed_size);
+
+  // Waits for an expected message. *message is the whole of it.
+  absl::Status Take(int peer, Phase phase, uint32_t piece, Bytes* message);
+
+  // Waits until the peers have taken everything that was sent.
+  absl::Status Flush();
+
+  // What was handed to the transport, and what it has brought.
+  int64_t bytes_sent() const { return bytes_sent_; }
+  int64_t bytes_received() const { return bytes_received_; }
+
+ private:
+  using Key = std::tuple<int, Phase, uint32_t>;  // peer, phase, piece
+  struct Incoming {
+    Bytes message;
+    bool complete = false;
+  };
+
+  void SendPart(int peer, const std::string& tag, const Bytes& part);
+  void ReceivePart(int peer, const std::string& tag, const Bytes& part,
+                   std::function<void()> then);
+  void OnHead(int peer, const Header& header, int64_t max_size,
+              const std::string& tag, const Bytes& head);
+  void Complete(const Key& key, const Bytes& message);
+  void Fail(const absl::Status& status);
+  void FailLocked(const absl::Status& status);
+  // Waits until `ready`, an error or the deadline.
+  template <typename Predicate>
+  absl::Status Wait(const std::string& what, Predicate ready);
+
+  Transport* const transport_;
+  const double timeout_seconds_;
+  const std::chrono::steady_clock::time_point deadline_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<Key, Incoming> incoming_;
+  absl::Status status_;
+  int pending_ = 0;        // callbacks to come, of sends and receives
+  int pending_sends_ = 0;  // of sends alone
+  int64_t bytes_sent_ = 0;
+  int64_t bytes_received_ = 0;
+};
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_OPS_COLLECTIVES_MAILBOX_H_

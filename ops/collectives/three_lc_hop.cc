@@ -1,0 +1,223 @@
+#include "ops/collectives/three_lc_hop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ops/kernels/three_lc.h"
+
+namespace tf_gc {
+namespace {
+
+using kernels::MaxAbsSum;
+using kernels::ThreeLcDecode;
+using kernels::ThreeLcDecodeAdd;
+using kernels::ThreeLcEncode;
+
+static_assert(kernels::ThreeLcBufferSize(0) <= Hop::kBodySlack);
+
+constexpr int64_t kScaleSize = sizeof(float);
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// s max|t|, or NaN where that is not a finite number.
+float Scale(float sparsity_multiplier, float max_abs) {
+  const float scale = sparsity_multiplier * max_abs;
+  return std::isfinite(scale) ? scale : kNaN;
+}
+
+// Reads the scales and payloads of a piece, one segment after the other.
+class SegmentReader {
+ public:
+  SegmentReader(const Piece& piece, const uint8_t* body, int64_t size)
+      : scales_(body),
+        payload_(body + kScaleSize * piece.segments.size()),
+        end_(body + size) {}
+
+  // Calls decode(payload, size, scale) -> bytes taken, or -1. A segment with
+  // the scale NaN has no payload, and decode is not called.
+  template <typename Decode>
+  absl::Status Next(const Segment& segment, float* scale, Decode decode) {
+    if (payload_ > end_) return Truncated(segment);
+    std::memcpy(scale, scales_, kScaleSize);
+    scales_ += kScaleSize;
+    if (std::isnan(*scale)) return absl::OkStatus();
+    if (!std::isfinite(*scale) || *scale < 0) {
+      return absl::DataLossError(absl::StrCat("3LC message: the scale of ",
+                                              Name(segment), " is ", *scale));
+    }
+    const int64_t taken = decode(payload_, end_ - payload_, *scale);
+    if (taken < 0) return Truncated(segment);
+    payload_ += taken;
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish() const {
+    if (payload_ == end_) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat("3LC message: ", end_ - payload_,
+                                            " bytes too long"));
+  }
+
+ private:
+  static std::string Name(const Segment& segment) {
+    return absl::StrCat("variable ", segment.variable, " of the bucket");
+  }
+  static absl::Status Truncated(const Segment& segment) {
+    return absl::DataLossError(absl::StrCat("3LC message: the payload of ",
+                                            Name(segment),
+                                            " is truncated or corrupt"));
+  }
+
+  const uint8_t* scales_;
+  const uint8_t* payload_;
+  const uint8_t* const end_;
+};
+
+}  // namespace
+
+ThreeLcHop::ThreeLcHop(std::vector<ThreeLcVariable>* variables,
+                       float sparsity_multiplier, float divisor,
+                       Commit_ commit)
+    : Hop(variables->size()),
+      variables_(*variables),
+      sparsity_multiplier_(sparsity_multiplier),
+      divisor_(divisor),
+      commit_(std::move(commit)),
+      scales_(variables->size()),
+      non_finite_(variables->size()) {}
+
+int64_t ThreeLcHop::MaxBodySize(const Piece& piece, Phase phase) const {
+  int64_t size = phase == Phase::kContribution ? FlagBytes() : 0;
+  for (const Segment& segment : piece.segments) {
+    size += kScaleSize + kernels::QuarticSize(segment.length);
+  }
+  return size;
+}
+
+void ThreeLcHop::Prepare() {
+  for (size_t v = 0; v < variables_.size(); ++v) {
+    const ThreeLcVariable& variable = variables_[v];
+    scales_[v] =
+        Scale(sparsity_multiplier_,
+              MaxAbsSum(variable.values, variable.residual, variable.size));
+    non_finite_[v] = std::isnan(scales_[v]);
+  }
+}
+
+int64_t ThreeLcHop::EncodeContribution(const Piece& piece, uint8_t* body) {
+  uint8_t* const flags = body;
+  std::memset(flags, 0, FlagBytes());
+  for (size_t v = 0; v < scales_.size(); ++v) {
+    flags[v / 8] |= std::isnan(scales_[v]) << (v % 8);
+  }
+  uint8_t* scales = flags + FlagBytes();
+  uint8_t* payload = scales + kScaleSize * piece.segments.size();
+  for (const Segment& segment : piece.segments) {
+    const ThreeLcVariable& variable = variables_[segment.variable];
+    const float scale = scales_[segment.variable];
+    std::memcpy(scales, &scale, kScaleSize);
+    scales += kScaleSize;
+    int64_t size = 0;
+    if (!std::isnan(scale)) {
+      size = ThreeLcEncode(variable.values + segment.begin,
+                           variable.residual + segment.begin, scale,
+                           segment.length,
+                           variable.new_residual + segment.begin, payload);
+    }
+    payload += size;
+    CountBytes(Phase::kContribution, segment.variable, kScaleSize + size);
+  }
+  return payload - body;
+}
+
+void ThreeLcHop::StartSum(const Piece& piece) {
+  for (const Segment& segment : piece.segments) {
+    const ThreeLcVariable& variable = variables_[segment.variable];
+    kernels::AddResidual(variable.values + segment.begin,
+                         variable.residual + segment.begin, segment.length,
+                         variable.new_residual + segment.begin);
+  }
+}
+
+absl::Status ThreeLcHop::AddContribution(const Piece& piece,
+                                         const uint8_t* body, int64_t size) {
+  if (size < FlagBytes()) {
+    return absl::DataLossError("3LC message: the non-finite flags are missing");
+  }
+  for (size_t v = 0; v < variables_.size(); ++v) {
+    if (body[v / 8] >> (v % 8) & 1) non_finite_[v] = true;
+  }
+  SegmentReader reader(piece, body + FlagBytes(), size - FlagBytes());
+  for (const Segment& segment : piece.segments) {
+    float* const sum =
+        variables_[segment.variable].new_residual + segment.begin;
+    float scale = 0;
+    const absl::Status status = reader.Next(
+        segment, &scale,
+        [&](const uint8_t* payload, int64_t payload_size, float s) {
+          return ThreeLcDecodeAdd(payload, payload_size, s, segment.length,
+                                  sum);
+        });
+    if (!status.ok()) return status;
+    if (std::isnan(scale) && !non_finite_[segment.variable]) {
+      return absl::DataLossError(
+          "3LC message: a scale is NaN without its non-finite flag");
+    }
+  }
+  return reader.Finish();
+}
+
+float ThreeLcHop::SumScale(const Segment& segment) const {
+  if (non_finite_[segment.variable]) return kNaN;
+  const float* const sum =
+      variables_[segment.variable].new_residual + segment.begin;
+  return Scale(sparsity_multiplier_, MaxAbsSum(sum, nullptr, segment.length));
+}
+
+int64_t ThreeLcHop::EncodeSum(const Piece& piece, uint8_t* body) {
+  uint8_t* scales = body;
+  uint8_t* payload = scales + kScaleSize * piece.segments.size();
+  for (const Segment& segment : piece.segments) {
+    const ThreeLcVariable& variable = variables_[segment.variable];
+    float* const sum = variable.new_residual + segment.begin;
+    const float scale = SumScale(segment);
+    const float delivered = scale / divisor_;
+    std::memcpy(scales, &delivered, kScaleSize);
+    scales += kScaleSize;
+    int64_t size = 0;
+    if (!std::isnan(scale)) {
+      size = ThreeLcEncode(sum, nullptr, scale, segment.length, sum, payload);
+    } else {
+      // The sum overflowed, if nothing else: what was undelivered remains so.
+      std::copy_n(variable.residual + segment.begin, segment.length, sum);
+    }
+    payload += size;
+    CountBytes(Phase::kSum, segment.variable, kScaleSize + size);
+  }
+  return payload - body;
+}
+
+absl::Status ThreeLcHop::Commit() { return commit_(non_finite_); }
+
+absl::Status ThreeLcHop::DecodeSum(const Piece& piece, const uint8_t* body,
+                                   int64_t size) {
+  SegmentReader reader(piece, body, size);
+  for (const Segment& segment : piece.segments) {
+    float* const reduced =
+        variables_[segment.variable].reduced + segment.begin;
+    float scale = 0;
+    const absl::Status status = reader.Next(
+        segment, &scale,
+        [&](const uint8_t* payload, int64_t payload_size, float s) {
+          return ThreeLcDecode(payload, payload_size, s, segment.length,
+                               reduced);
+        });
+    if (!status.ok()) return status;
+    if (std::isnan(scale)) std::fill_n(reduced, segment.length, kNaN);
+  }
+  return reader.Finish();
+}
+
+}  // namespace tf_gc

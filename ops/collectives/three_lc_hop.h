@@ -1,0 +1,75 @@
+// 3LC at the hops of an all-reduce: both hops are compressed, with feedback of
+// both errors through one residual.
+
+#ifndef TF_GC_OPS_COLLECTIVES_THREE_LC_HOP_H_
+#define TF_GC_OPS_COLLECTIVES_THREE_LC_HOP_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ops/collectives/hop.h"
+
+namespace tf_gc {
+
+// One variable of the bucket. `new_residual` may be `values`, else the buffers
+// are separate.
+struct ThreeLcVariable {
+  int64_t size;
+  const float* values;
+  const float* residual;
+  float* new_residual;
+  float* reduced;  // set by the commit callback
+};
+
+// A contribution is t = values + residual of the rank, quantised with the
+// scale of the whole variable; a sum is quantised by its server with the scale
+// of the segment. What quantisation leaves over goes into new_residual: of a
+// contribution in the segments that other ranks serve, of the sum in those that
+// this rank serves, where its own contribution is added exactly and leaves
+// nothing. So the residuals of all ranks add up to all that is undelivered, in
+// units of the sum.
+//
+// A variable that is non-finite on any rank becomes NaN on all, and its
+// residual is not to be replaced. Every contribution tells every server which
+// variables those are, so that all know before anything is committed.
+class ThreeLcHop : public Hop {
+ public:
+  // Tells for each variable whether it is non-finite; sets `reduced` for all.
+  using Commit_ = std::function<absl::Status(const std::vector<bool>&)>;
+
+  // Sums are divided by `divisor`. `variables` must outlive the hop.
+  ThreeLcHop(std::vector<ThreeLcVariable>* variables, float sparsity_multiplier,
+             float divisor, Commit_ commit);
+
+  Codec codec() const override { return Codec::kThreeLc; }
+  int64_t piece_values() const override { return int64_t{8} << 20; }
+  bool fixed_size() const override { return false; }
+  int64_t MaxBodySize(const Piece& piece, Phase phase) const override;
+
+  void Prepare() override;
+  int64_t EncodeContribution(const Piece& piece, uint8_t* body) override;
+  void StartSum(const Piece& piece) override;
+  absl::Status AddContribution(const Piece& piece, const uint8_t* body,
+                               int64_t size) override;
+  int64_t EncodeSum(const Piece& piece, uint8_t* body) override;
+  absl::Status Commit() override;
+  absl::Status DecodeSum(const Piece& piece, const uint8_t* body,
+                         int64_t size) override;
+
+ private:
+  int64_t FlagBytes() const { return (variables_.size() + 7) / 8; }
+  float SumScale(const Segment& segment) const;
+
+  std::vector<ThreeLcVariable>& variables_;
+  const float sparsity_multiplier_;
+  const float divisor_;
+  const Commit_ commit_;
+  std::vector<float> scales_;     // of the variables; NaN where non-finite here
+  std::vector<bool> non_finite_;  // anywhere
+};
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_OPS_COLLECTIVES_THREE_LC_HOP_H_

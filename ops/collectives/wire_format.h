@@ -1,0 +1,51 @@
+// The header of every message of the exchange; docs/wire_format.md has the
+// bytes of the bodies too.
+
+#ifndef TF_GC_OPS_COLLECTIVES_WIRE_FORMAT_H_
+#define TF_GC_OPS_COLLECTIVES_WIRE_FORMAT_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace tf_gc {
+
+// Changes whenever a byte of any message changes its meaning.
+inline constexpr uint8_t kWireVersion = 1;
+inline constexpr int64_t kHeaderSize = 32;
+
+enum class Codec : uint8_t {
+  kFloat32 = 0,
+  kFloat16 = 1,
+  kBfloat16 = 2,
+  kThreeLc = 3,
+};
+
+// Which hop of the exchange a message belongs to.
+enum class Phase : uint8_t {
+  kContribution = 0,  // a rank's own values, to the server of their shard
+  kSum = 1,           // the sum of a shard, from its server
+};
+
+struct Header {
+  Codec codec;
+  Phase phase;
+  uint32_t piece;   // index of the piece within its shard
+  uint32_t round;   // how many exchanges of this bucket came before, mod 2^32
+  uint64_t values;  // of the piece
+  uint64_t size;    // of the whole message, this header included
+};
+
+// Writes kHeaderSize bytes.
+void WriteHeader(const Header& header, uint8_t* out);
+
+// Reads a header that should agree with `expected` in everything but its size,
+// which must lie in kHeaderSize ... max_size, and returns that size. Anything
+// else is DataLoss or, where the versions differ, FailedPrecondition; the
+// error names the field.
+absl::Status ReadHeader(const uint8_t* bytes, const Header& expected,
+                        int64_t max_size, int64_t* size);
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_OPS_COLLECTIVES_WIRE_FORMAT_H_

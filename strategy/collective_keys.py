@@ -1,0 +1,39 @@
+"""Keys of TensorFlow's own collectives that hold in loops too."""
+
+import tensorflow as tf
+from tensorflow.python.distribute import cross_device_utils
+from tensorflow.python.ops import resource_variable_ops
+
+# Beyond the keys that TensorFlow hands out when a function is called.
+_FIRST_KEY = 1 << 30
+
+
+class CountingLauncher(cross_device_utils.CollectiveReplicaLauncher):
+    """Numbers the collectives of a `tf.function` as they run.
+
+    TensorFlow takes the number when the function is called from Python, which
+    fails ("You must feed a value for placeholder tensor") for a function that is
+    called in another one's loop, as Keras 3's is with `steps_per_execution`. A
+    counter in the graph has a number for every iteration. All workers count
+    alike, as they run the same collectives in the same order.
+    """
+
+    def _next_instance_key(self):
+        if tf.executing_eagerly():
+            return super()._next_instance_key()
+        counters = self._collective_keys.tf_gc_counters
+        if self._group_key not in counters:
+            with tf.init_scope(), tf.device(self._device):
+                counters[self._group_key] = resource_variable_ops.ResourceVariable(
+                    _FIRST_KEY, dtype=tf.int32, trainable=False, name="collective_counter"
+                )
+        with tf.device(self._device):
+            return counters[self._group_key].assign_add(1)
+
+
+def count_in_graphs(cross_device_ops):
+    """Makes a `CollectiveAllReduce` number its collectives as they run."""
+    for launcher in cross_device_ops._launchers:
+        launcher.__class__ = CountingLauncher
+        # One counter per group, shared by all launchers of the strategy.
+        launcher._collective_keys.__dict__.setdefault("tf_gc_counters", {})

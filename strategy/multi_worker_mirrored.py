@@ -1,0 +1,208 @@
+"""`tf.distribute.MultiWorkerMirroredStrategy` with compressed gradients."""
+
+import tensorflow as tf
+from tensorflow.python.distribute import (
+    collective_all_reduce_strategy,
+    distribute_utils,
+    values,
+)
+from tensorflow.python.eager import context
+
+from tf_gc.fusion import DEFAULT_BUCKET_BYTES
+from tf_gc.policy import as_policy
+from tf_gc.strategy.collective_keys import count_in_graphs
+from tf_gc.strategy.optimizers import redirect_reductions
+from tf_gc.strategy.peers import wait_for_peers
+from tf_gc.strategy.reducer import GradientReducer
+from tf_gc.strategy.residuals import Residuals
+from tf_gc.traffic import Traffic
+
+
+class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
+    """Synchronous training on several workers that send compressed gradients.
+
+    Takes the place of `tf.distribute.MultiWorkerMirroredStrategy`, with one more
+    argument:
+
+        strategy = tf_gc.MultiWorkerMirroredStrategy(
+            compression=tf_gc.ThreeLC(sparsity_multiplier=1.75))
+        with strategy.scope():
+            model = keras.Sequential([...])
+            model.compile(optimizer="adam", loss=..., metrics=[...])
+        model.fit(dataset, epochs=10)
+
+    Gradients that an optimizer of Keras 3 or tf_keras is given inside
+    `strategy.run` (which `model.fit` calls) are compressed as `compression`
+    says; for any other optimizer, call `reduce_gradients`. All other reductions
+    are TensorFlow's own. What compression leaves over stays with each variable,
+    in `residuals`; put them into a checkpoint beside the model, and they survive
+    it:
+
+        tf.train.Checkpoint(model=model, residuals=strategy.residuals)
+
+    One worker alone compresses nothing, and with `compression=None` the results
+    are, bit for bit, those of TensorFlow's strategy. Keras 3's `fit`, `evaluate`
+    and `predict` work on several workers, which they do not with TensorFlow's.
+
+    Args:
+      cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`; from
+        the environment variable TF_CONFIG if None.
+      communication_options: a `tf.distribute.experimental.CommunicationOptions`.
+        `timeout_seconds` is the time after which a worker that has not started,
+        or does not come to a reduction, gives `DeadlineExceededError`;
+        `bytes_per_pack` is the size of the buckets in which gradients travel.
+      compression: a compressor such as `tf_gc.ThreeLC()`, a `tf_gc.Policy`, or
+        None.
+
+    Raises:
+      ValueError: `compression` is something else.
+      tf.errors.DeadlineExceededError: some workers have not started in time.
+    """
+
+    def __init__(self, cluster_resolver=None, communication_options=None, compression=None):
+        self._compression = as_policy(compression)
+        resolver = cluster_resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        options = communication_options or tf.distribute.experimental.CommunicationOptions()
+        if options.timeout_seconds and resolver.cluster_spec().as_dict() and not _is_running():
+            wait_for_peers(resolver, options.timeout_seconds)
+        # TensorFlow's own __init__ would make its own extended object.
+        tf.distribute.Strategy.__init__(self, _Extended(self, resolver, options))
+        device = f"{self.extended._worker_device}/device:CPU:0"
+        self._residuals = Residuals(self, device)
+        self._reducer = self._compression and GradientReducer(
+            self._compression,
+            self._residuals,
+            device,
+            workers=self.extended._num_workers,
+            bucket_bytes=options.bytes_per_pack or DEFAULT_BUCKET_BYTES,
+            timeout_seconds=options.timeout_seconds or 0.0,
+        )
+        redirect_reductions()
+
+    @property
+    def compression(self):
+        """The `tf_gc.Policy` in force, or None."""
+        return self._compression
+
+    @property
+    def residuals(self):
+        """What has not been delivered yet, by variable; to be checkpointed."""
+        return self._residuals
+
+    @property
+    def traffic(self) -> Traffic:
+        """What this worker has exchanged with the others so far."""
+        return self._reducer.traffic() if self._reducer else Traffic()
+
+    def reduce_gradients(self, grads_and_vars, reduce_op="SUM"):
+        """Adds up gradients over all replicas, compressed as the policy says.
+
+        For loops with an optimizer that is not Keras's. To be called inside
+        `strategy.run`, on all replicas with the same variables in the same
+        order:
+
+            gradients = tape.gradient(loss, variables)
+            for gradient, variable in strategy.reduce_gradients(zip(gradients, variables)):
+                variable.assign_sub(0.1 * gradient)
+
+        Args:
+          grads_and_vars: (gradient, variable) pairs; a gradient may be None.
+          reduce_op: "SUM" or "MEAN" (or a `tf.distribute.ReduceOp`).
+
+        Returns:
+          A list of (reduced gradient, variable) pairs in the same order, with
+          the same bits on all replicas.
+
+        Raises:
+          RuntimeError: called outside `strategy.run`.
+          ValueError: `reduce_op` is something else.
+        """
+        replica_context = tf.distribute.get_replica_context()
+        if replica_context is None or replica_context.strategy is not self:
+            raise RuntimeError("reduce_gradients must be called inside this strategy's run()")
+        reduce_op = getattr(reduce_op, "value", reduce_op)
+        if reduce_op not in ("SUM", "MEAN"):
+            raise ValueError(f"reduce_op must be 'SUM' or 'MEAN', got {reduce_op!r}")
+        pairs = list(grads_and_vars)
+        handled = [i for i, (g, _) in enumerate(pairs) if self._handles(g)]
+        others = [i for i, (g, _) in enumerate(pairs) if g is not None and i not in set(handled)]
+        reduced = {}
+        if handled:
+            results = self._reduce(
+                [pairs[i][0] for i in handled], [pairs[i][1] for i in handled], reduce_op
+            )
+            reduced.update(zip(handled, results, strict=True))
+        if others:
+            results = replica_context.all_reduce(reduce_op, [pairs[i][0] for i in others])
+            reduced.update(zip(others, results, strict=True))
+        return [(reduced.get(i), variable) for i, (_, variable) in enumerate(pairs)]
+
+    def reduce(self, reduce_op, value, axis=None):
+        """Reduces `value` across replicas; see `tf.distribute.Strategy.reduce`.
+
+        Two things beyond it, which Keras 3's `fit` relies on: `value` may be a
+        nest of values, and a scalar has no axis.
+        """
+
+        def reduce_one(one):
+            rank = tf.convert_to_tensor(self.experimental_local_results(one)[0]).shape.rank
+            return super(MultiWorkerMirroredStrategy, self).reduce(
+                reduce_op, one, None if rank == 0 else axis
+            )
+
+        if not tf.nest.is_nested(value) or isinstance(value, tf.distribute.DistributedValues):
+            return reduce_one(value)
+        return tf.nest.map_structure(reduce_one, value)
+
+    def _handles(self, gradient):
+        return (
+            gradient is not None
+            and self._reducer is not None
+            and self.extended._num_workers > 1
+            and self._reducer.handles(gradient)
+        )
+
+    def _reduce(self, gradients, variables, reduce_op):
+        if not self.extended._use_merge_call():
+            return self._reducer.reduce(gradients, variables, reduce_op)
+        return tf.distribute.get_replica_context().merge_call(
+            _reduce_replicas, args=(self._reducer, gradients, variables, reduce_op)
+        )
+
+
+class _Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
+    """TensorFlow's implementation, which it overrides in two places."""
+
+    def _use_merge_call(self):
+        # A worker's only replica has nobody to merge with. Without merging,
+        # gradients can be reduced in control flow (gradient accumulation).
+        return len(self.worker_devices) > 1 and super()._use_merge_call()
+
+    def _call_for_each_replica(self, fn, args, kwargs):
+        redirect_reductions()  # Keras may have been imported meanwhile
+        return super()._call_for_each_replica(fn, args, kwargs)
+
+    def _initialize_multi_worker(self, cluster_resolver):
+        super()._initialize_multi_worker(cluster_resolver)
+        count_in_graphs(self._cross_device_ops)
+        count_in_graphs(self._host_cross_device_ops)
+
+
+def _is_running():
+    """Whether the collective runtime has been started by an earlier strategy."""
+    return context.context()._collective_ops_server_def is not None
+
+
+def _reduce_replicas(strategy, reducer, gradients, variables, reduce_op):
+    """Adds up a worker's replicas, then the workers; every replica gets a copy."""
+    replicas = strategy.num_replicas_in_sync / strategy.extended._num_workers
+    totals = [tf.add_n(strategy.experimental_local_results(g)) for g in gradients]
+    variables = [strategy.experimental_local_results(v)[0] for v in variables]
+    if reduce_op == "MEAN":
+        totals = [total / replicas for total in totals]
+    reduced = reducer.reduce(totals, variables, reduce_op)
+    copies = []
+    for device in strategy.extended.worker_devices:
+        with tf.device(device):
+            copies.append([tf.identity(r) for r in reduced])
+    return distribute_utils.regroup(tuple(copies), values.Mirrored)

@@ -1,0 +1,68 @@
+"""Waiting for the other workers to start, with a deadline."""
+
+import contextlib
+import socket
+import time
+
+import tensorflow as tf
+
+
+def wait_for_peers(cluster_resolver, timeout_seconds):
+    """Waits until every worker of the cluster has come this far.
+
+    TensorFlow waits for ever for a worker that never starts. This answers on
+    this worker's own address, calls those of the others until they answer, and
+    leaves the address to TensorFlow's server, which answers from then on.
+
+    Args:
+      cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`.
+      timeout_seconds: how long to wait.
+
+    Raises:
+      tf.errors.DeadlineExceededError: some workers have not started in time.
+    """
+    tasks = _tasks(cluster_resolver.cluster_spec().as_dict())
+    own = (cluster_resolver.task_type, cluster_resolver.task_id)
+    missing = {task: address for task, address in tasks.items() if task != own}
+    deadline = time.monotonic() + timeout_seconds
+    with _answering(tasks[own]):
+        while missing:
+            missing = {t: address for t, address in missing.items() if not _answers(address)}
+            if missing and time.monotonic() > deadline:
+                names = ", ".join(f"{t[0]} {t[1]} ({a})" for t, a in sorted(missing.items()))
+                raise tf.errors.DeadlineExceededError(
+                    None,
+                    None,
+                    f"not started within {timeout_seconds:g} s "
+                    f"(CommunicationOptions.timeout_seconds): {names}",
+                )
+            if missing:
+                time.sleep(0.1)
+
+
+def _tasks(cluster):
+    return {
+        (job, index): address
+        for job in ("chief", "worker")
+        for index, address in enumerate(cluster.get(job, []))
+    }
+
+
+def _host_and_port(address):
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _answers(address):
+    try:
+        with socket.create_connection(_host_and_port(address), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _answering(address):
+    port = _host_and_port(address)[1]
+    with socket.create_server(("", port), backlog=128):
+        yield

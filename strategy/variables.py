@@ -1,0 +1,14 @@
+"""One identity for a variable, whatever it is wrapped in."""
+
+
+def unwrap(variable):
+    """Returns the `tf.Variable`, mirrored if it is, that a variable stands for."""
+    if hasattr(variable, "path") and hasattr(variable, "value"):
+        variable = variable.value  # of Keras 3
+    container = getattr(variable, "_distributed_container", None)
+    return (container() or variable) if container else variable
+
+
+def name_of(variable):
+    """Returns the variable's path in Keras 3, else its name."""
+    return getattr(variable, "path", None) or variable.name.split(":")[0]

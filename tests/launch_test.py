@@ -1,0 +1,509 @@
+"""Behaviour of tf_gc-launch, with small programs in place of training."""
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+from absl.testing import absltest, parameterized
+
+from tf_gc import launch, network_namespaces
+
+_PACKAGE_ROOT = pathlib.Path(launch.__file__).resolve().parent.parent
+_LONG_SECONDS = 60.0
+
+_PREAMBLE = """\
+import json, os, pathlib, signal, socket, subprocess, sys, time
+config = json.loads(os.environ["TF_CONFIG"])
+index = config["task"]["index"]
+"""
+
+# The process says that it is there, then sleeps until a signal ends it.
+_SLEEP = 'print("pid", os.getpid(), flush=True); time.sleep(600)'
+
+_needs_namespaces = absltest.skipIf(
+    network_namespaces.why_unavailable(),
+    f"no network namespaces here: {network_namespaces.why_unavailable()}",
+)
+
+
+def _wait_until(condition):
+    deadline = time.monotonic() + _LONG_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.02)
+
+
+def _is_alive(pid):
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def _namespaces_of(pid):
+    return [path.name for path in pathlib.Path("/run/netns").glob(f"tf_gc-{pid}-*")]
+
+
+class _LaunchTest(parameterized.TestCase):
+    def write(self, body):
+        return self.create_tempfile("program.py", _PREAMBLE + textwrap.dedent(body)).full_path
+
+    def run_program(self, body, **kwargs):
+        """Returns the exit code and the lines of output of a launch in this process."""
+        lines = []
+        kwargs.setdefault("workers", 2)
+        code = launch.launch(
+            [sys.executable, "-u", self.write(body)], on_line=lines.append, **kwargs
+        )
+        return code, lines
+
+    def command_line(self, *arguments, **kwargs):
+        """Runs tf_gc-launch to its end, in a process of its own."""
+        return subprocess.run(
+            [sys.executable, "-m", "tf_gc.launch", *arguments],
+            env=self.environment(),
+            capture_output=True,
+            timeout=_LONG_SECONDS,
+            check=False,
+            **kwargs,
+        )
+
+    @contextlib.contextmanager
+    def background(self, body, *arguments, workers=2):
+        """Yields a running tf_gc-launch and its workers' process ids, then kills what is left."""
+        with subprocess.Popen(
+            [sys.executable, "-m", "tf_gc.launch", f"--workers={workers}", *arguments]
+            + [self.write(body)],
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                yield process, [int(process.stdout.readline().split()[-1]) for _ in range(workers)]
+            finally:
+                process.kill()
+
+    def environment(self):
+        path = [str(_PACKAGE_ROOT), *filter(None, sys.path)]
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+
+    def texts(self, lines, worker):
+        return [line.text for line in lines if line.worker == worker]
+
+
+class ClusterTest(_LaunchTest):
+    def test_every_process_finds_its_place_in_one_cluster(self):
+        code, lines = self.run_program("print(json.dumps(config))", workers=3)
+        configs = [json.loads(*self.texts(lines, worker)) for worker in range(3)]
+        self.assertEqual(code, 0)
+        self.assertEqual([config["task"]["index"] for config in configs], [0, 1, 2])
+        self.assertEqual({config["task"]["type"] for config in configs}, {"worker"})
+        endpoints = configs[0]["cluster"]["worker"]
+        self.assertEqual([config["cluster"]["worker"] for config in configs], [endpoints] * 3)
+        self.assertLen(set(endpoints), 3)
+
+    def test_each_process_can_listen_on_its_address(self):
+        code, _ = self.run_program(
+            """
+            host, port = config["cluster"]["worker"][index].split(":")
+            with socket.socket() as server:
+                server.bind((host, int(port)))
+                time.sleep(0.5)
+            """
+        )
+        self.assertEqual(code, 0)
+
+    def test_processes_see_no_proxy(self):
+        os.environ["https_proxy"] = os.environ["GRPC_PROXY"] = "http://localhost:1"
+        self.addCleanup(os.environ.pop, "https_proxy")
+        self.addCleanup(os.environ.pop, "GRPC_PROXY")
+        _, lines = self.run_program(
+            'print([name for name in os.environ if "proxy" in name.lower()])', workers=1
+        )
+        self.assertEqual(self.texts(lines, 0), ["[]"])
+
+    def test_fewer_than_one_worker_is_an_error(self):
+        with self.assertRaisesRegex(ValueError, "workers is 0"):
+            launch.launch(["true"], workers=0)
+
+
+class CommandLineTest(_LaunchTest):
+    def test_arguments_after_the_program_are_its_own(self):
+        program = self.write("print(sys.argv[1:])")
+        result = self.command_line(program, "--workers", "7", "--help", "-m", "x", "--", "y z")
+        self.assertEqual(result.returncode, 0)
+        self.assertEqual(
+            result.stdout.decode(),
+            "[worker 0] ['--workers', '7', '--help', '-m', 'x', '--', 'y z']\n",
+        )
+
+    def test_a_module_runs_as_with_python_m(self):
+        result = self.command_line("--workers=2", "-m", "json.tool", "--help")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn(b"[worker 1] usage:", result.stdout)
+
+    def test_help_describes_every_flag(self):
+        result = self.command_line("--help")
+        self.assertEqual(result.returncode, 0)
+        for text in (b"usage:", b"--workers", b"--bandwidth", b"--grace", b"--log_dir", b"-m"):
+            self.assertIn(text, result.stdout)
+
+    @parameterized.parameters(
+        ([], b"no program given"),
+        (["absent.py"], b"no such file: absent.py"),
+        (["--workers=0", __file__], b"--workers=0"),
+        (["--bandwidth=100mb", __file__], b"100mb"),
+        (["--bandwidth=0gbit", __file__], b"0gbit"),
+        (["--wrokers=2", __file__], b"wrokers"),
+    )
+    def test_a_wrong_command_line_is_named_and_returns_2(self, arguments, message):
+        result = self.command_line(*arguments)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(message, result.stderr)
+
+    def test_no_reader_of_the_output_is_no_reason_to_leave_processes(self):
+        program = self.write(f'print("x\\n" * 100000); {_SLEEP}')
+        result = subprocess.run(
+            f"{sys.executable} -m tf_gc.launch {program} | head -n 1; exit ${{PIPESTATUS[0]}}",
+            shell=True,
+            executable="/bin/bash",
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            timeout=_LONG_SECONDS,
+            check=False,
+        )
+        self.assertEqual(result.stdout, b"[worker 0] x\n")
+        self.assertEqual(result.returncode, 128 + signal.SIGPIPE)
+
+
+class OutputTest(_LaunchTest):
+    def test_lines_carry_the_worker_and_keep_their_stream(self):
+        program = self.write('print("out", index); print("err", index, file=sys.stderr)')
+        result = self.command_line("--workers=2", program)
+        self.assertCountEqual(
+            result.stdout.decode().splitlines(), ["[worker 0] out 0", "[worker 1] out 1"]
+        )
+        self.assertCountEqual(
+            result.stderr.decode().splitlines(), ["[worker 0] err 0", "[worker 1] err 1"]
+        )
+
+    def test_a_line_written_in_parts_is_one_line(self):
+        _, lines = self.run_program(
+            """
+            for part in ("one ", "line\\nlast ", "without end"):
+                print(part, end="")
+                time.sleep(0.2)
+            """,
+            workers=1,
+        )
+        self.assertEqual(self.texts(lines, 0), ["one line", "last without end"])
+
+    def test_a_progress_bar_ends_as_one_line(self):
+        _, lines = self.run_program(
+            """
+            for step in range(500):
+                print(f"\\rstep {step}", end="")
+            print("\\r\\nend\\r\\n", end="")
+            """,
+            workers=1,
+        )
+        texts = [text for text in self.texts(lines, 0) if text]
+        self.assertEqual(texts[-2:], ["step 499", "end"])
+        self.assertLess(len(texts), 50)
+
+    def test_bytes_that_are_not_text_do_not_stop_the_output(self):
+        program = self.write('os.write(1, b"a\\xff\\xfe b\\n"); print("after")')
+        result = self.command_line(program)
+        self.assertEqual(result.returncode, 0)
+        self.assertEqual(
+            result.stdout.decode(),
+            "[worker 0] a\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} b\n[worker 0] after\n",
+        )
+
+    def test_a_terminal_without_unicode_shows_all_it_can(self):
+        program = self.write('os.write(1, "é\\n".encode()); print("after")')
+        environment = {**self.environment(), "PYTHONIOENCODING": "ascii"}
+        result = subprocess.run(
+            [sys.executable, "-m", "tf_gc.launch", program],
+            env=environment,
+            capture_output=True,
+            check=False,
+        )
+        self.assertIn(b"[worker 0] after\n", result.stdout)
+        self.assertEqual(result.returncode, 0)
+
+    def test_all_of_a_large_output_arrives(self):
+        _, lines = self.run_program('print("\\n".join(map(str, range(50000))))')
+        for worker in range(2):
+            self.assertEqual(self.texts(lines, worker), [str(i) for i in range(50000)])
+
+    def test_log_files_hold_exactly_what_was_written(self):
+        log_dir = self.create_tempdir().full_path
+        self.run_program('os.write(index + 1, b"a\\rb\\xff %d" % index)', log_dir=log_dir)
+        for index in range(2):
+            log = pathlib.Path(log_dir, f"worker-{index}.log").read_bytes()
+            self.assertEqual(log, b"a\rb\xff %d" % index)
+
+    @parameterized.parameters(({}, True), ({"NO_COLOR": "1"}, False))
+    def test_names_are_coloured_on_terminals_only_if_wanted(self, variables, coloured):
+        class Terminal(io.StringIO):
+            def isatty(self):
+                return True
+
+        with absltest.mock.patch.dict(os.environ, {"TERM": "xterm", **variables}):
+            prefix = launch._prefix(Terminal(), 0)
+            plain = launch._prefix(io.StringIO(), 0)
+        self.assertEqual("\x1b[36m" in prefix, coloured)
+        self.assertEqual(plain, "[worker 0] ")
+
+
+class FailureTest(_LaunchTest):
+    def test_the_first_failure_is_reported_and_its_exit_code_returned(self):
+        code, lines = self.run_program(
+            """
+            if index == 1:
+                sys.exit(7)
+            time.sleep(3)
+            sys.exit(3)
+            """
+        )
+        self.assertEqual(code, 7)
+        self.assertEqual(self.texts(lines, None), ["worker 1 failed first: exit code 7"])
+
+    def test_a_killed_worker_is_reported_by_its_signal(self):
+        code, lines = self.run_program(
+            """
+            if index == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            """
+        )
+        self.assertEqual(code, 128 + signal.SIGKILL)
+        self.assertEqual(self.texts(lines, None), ["worker 0 failed first: killed by SIGKILL"])
+
+    def test_survivors_have_time_to_say_what_they_noticed(self):
+        code, lines = self.run_program(
+            """
+            if index == 0:
+                sys.exit(1)
+            time.sleep(1)
+            print("noticed")
+            """,
+            grace=_LONG_SECONDS,
+        )
+        self.assertEqual(code, 1)
+        self.assertEqual(self.texts(lines, 1), ["noticed"])
+
+    def test_survivors_that_notice_nothing_are_terminated(self):
+        code, lines = self.run_program(
+            "sys.exit(5) if index == 1 else time.sleep(600)", workers=3, grace=0.2
+        )
+        self.assertEqual(code, 5)
+        self.assertIn("sending SIGTERM to worker 0, 2", self.texts(lines, None))
+
+    def test_survivors_that_ignore_termination_are_killed(self):
+        ready = pathlib.Path(self.create_tempdir().full_path, "ready")
+        with absltest.mock.patch.object(launch, "_KILL_SECONDS", 0.2):
+            code, lines = self.run_program(
+                f"""
+                ready = pathlib.Path({str(ready)!r})
+                if index == 0:
+                    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                    ready.touch()
+                    time.sleep(600)
+                while not ready.exists():
+                    time.sleep(0.1)
+                sys.exit(5)
+                """,
+                grace=0.2,
+            )
+        self.assertEqual(code, 5)
+        self.assertIn("sending SIGKILL to worker 0", self.texts(lines, None))
+
+    def test_a_program_that_cannot_start_leaves_nothing(self):
+        with self.assertRaises(FileNotFoundError):
+            launch.launch(["/nonexistent/program"], workers=2)
+
+    def test_children_of_a_worker_do_not_outlive_it(self):
+        _, lines = self.run_program('print(subprocess.Popen(["sleep", "600"]).pid)', workers=1)
+        _wait_until(lambda: not _is_alive(int(*self.texts(lines, 0))))
+
+    def test_a_launch_works_outside_the_main_thread(self):
+        codes = []
+        thread = threading.Thread(
+            target=lambda: codes.append(self.run_program("sys.exit(index * 4)")[0])
+        )
+        thread.start()
+        thread.join()
+        self.assertEqual(codes, [4])
+
+
+class SignalTest(_LaunchTest):
+    @parameterized.parameters(signal.SIGINT, signal.SIGTERM)
+    def test_a_signal_reaches_every_worker(self, number):
+        with self.background(_SLEEP, workers=3) as (process, pids):
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=_LONG_SECONDS)
+        self.assertEqual(process.returncode, 128 + number)
+        self.assertIn(f"sending {number.name} to worker 0, 1, 2", errors)
+        self.assertFalse(any(map(_is_alive, pids)))
+
+    def test_workers_may_finish_their_work_after_ctrl_c(self):
+        body = f"""
+            try:
+                {_SLEEP}
+            except KeyboardInterrupt:
+                time.sleep(1)
+                print("saved")
+            """
+        with self.background(body) as (process, _):
+            process.send_signal(signal.SIGINT)
+            output, _ = process.communicate(timeout=_LONG_SECONDS)
+        self.assertEqual(process.returncode, 128 + signal.SIGINT)
+        self.assertCountEqual(output.splitlines(), ["[worker 0] saved", "[worker 1] saved"])
+
+    def test_a_second_ctrl_c_kills(self):
+        with self.background(f"signal.signal(signal.SIGINT, signal.SIG_IGN); {_SLEEP}") as (
+            process,
+            pids,
+        ):
+            process.send_signal(signal.SIGINT)
+            self.assertIn("sending SIGINT", process.stderr.readline())
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=_LONG_SECONDS)
+        self.assertIn("sending SIGKILL to worker 0, 1", errors)
+        self.assertFalse(any(map(_is_alive, pids)))
+
+    def test_a_killed_launcher_leaves_no_worker(self):
+        with self.background(f"signal.signal(signal.SIGTERM, signal.SIG_IGN); {_SLEEP}") as (
+            process,
+            pids,
+        ):
+            process.kill()
+            process.wait()
+            _wait_until(lambda: not any(map(_is_alive, pids)))
+
+
+class BandwidthUnavailableTest(_LaunchTest):
+    def test_without_the_tools_it_says_what_to_install(self):
+        with (
+            absltest.mock.patch.object(network_namespaces.shutil, "which", return_value=None),
+            self.assertRaisesRegex(
+                network_namespaces.NetworkNamespaceError, "apt-get install iproute2"
+            ),
+        ):
+            self.run_program("pass", bandwidth="100mbit")
+
+    def test_without_root_it_says_how_to_become_it(self):
+        with (
+            absltest.mock.patch.object(network_namespaces, "_tool", return_value="true"),
+            absltest.mock.patch.object(os, "geteuid", return_value=1000),
+            self.assertRaisesRegex(network_namespaces.NetworkNamespaceError, "sudo"),
+        ):
+            self.run_program("pass", bandwidth="100mbit")
+
+
+@_needs_namespaces
+class BandwidthTest(_LaunchTest):
+    def test_a_transfer_is_as_slow_as_the_link(self):
+        size = 5_000_000
+        code, lines = self.run_program(
+            f"""
+            host, port = config["cluster"]["worker"][0].split(":")
+            if index == 0:
+                with socket.create_server((host, int(port))) as server:
+                    connection, _ = server.accept()
+                    start = time.monotonic()
+                    left = {size}
+                    while left:
+                        left -= len(connection.recv(1 << 20))
+                    print(time.monotonic() - start)
+            else:
+                deadline = time.monotonic() + 30
+                while True:
+                    try:
+                        connection = socket.create_connection((host, int(port)))
+                        break
+                    except OSError:
+                        assert time.monotonic() < deadline
+                        time.sleep(0.1)
+                connection.sendall(bytes({size}))
+            """,
+            bandwidth="20mbit",
+        )
+        self.assertEqual(code, 0)
+        megabits_per_second = size * 8e-6 / float(*self.texts(lines, 0))
+        self.assertBetween(megabits_per_second, 5, 30)
+
+    def test_a_process_reaches_itself_but_not_the_host(self):
+        with socket.create_server(("0.0.0.0", 0)) as host:
+            _, lines = self.run_program(
+                f"""
+                with socket.create_server(("127.0.0.1", 0)) as server:
+                    socket.create_connection(server.getsockname()).close()
+                try:
+                    socket.create_connection(("127.0.0.1", {host.getsockname()[1]}))
+                except ConnectionRefusedError:
+                    print("refused")
+                """,
+                workers=1,
+                bandwidth="1gbit",
+            )
+        self.assertEqual(self.texts(lines, 0), ["refused"])
+
+    @parameterized.parameters("pass", "sys.exit(3)")
+    def test_no_namespace_is_left_at_the_end(self, body):
+        self.run_program(body, bandwidth="100mbit")
+        self.assertEmpty(_namespaces_of(os.getpid()))
+
+    def test_no_namespace_is_left_when_set_up_fails(self):
+        with (
+            absltest.mock.patch.object(
+                network_namespaces.NetworkNamespaces, "_limit", side_effect=KeyboardInterrupt
+            ),
+            self.assertRaises(KeyboardInterrupt),
+        ):
+            self.run_program("pass", bandwidth="100mbit")
+        self.assertEmpty(_namespaces_of(os.getpid()))
+
+    @parameterized.parameters(signal.SIGINT, signal.SIGTERM)
+    def test_no_namespace_is_left_after_a_signal(self, number):
+        with self.background(_SLEEP, "--bandwidth=100mbit") as (process, pids):
+            self.assertLen(_namespaces_of(process.pid), 3)
+            process.send_signal(number)
+            process.communicate(timeout=_LONG_SECONDS)
+        self.assertEqual(process.returncode, 128 + number)
+        self.assertFalse(any(map(_is_alive, pids)))
+        self.assertEmpty(_namespaces_of(process.pid))
+
+    def test_the_next_launch_removes_what_a_killed_one_left(self):
+        with self.background(_SLEEP, "--bandwidth=100mbit") as (process, pids):
+            process.kill()
+            process.wait()
+            _wait_until(lambda: not any(map(_is_alive, pids)))
+        self.assertNotEmpty(_namespaces_of(process.pid))
+        self.run_program("pass", bandwidth="100mbit")
+        self.assertEmpty(_namespaces_of(process.pid))
+
+    def test_two_launches_do_not_meet(self):
+        with self.background(_SLEEP, "--bandwidth=100mbit") as (process, _):
+            code, _ = self.run_program("pass", bandwidth="100mbit")
+            self.assertEqual(code, 0)
+            self.assertLen(_namespaces_of(process.pid), 3)
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=_LONG_SECONDS)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,7 @@
+"""The compression systems: hyper-parameters, and the op that each one calls."""
+
+from tf_gc.compressors.compressor import AllReduce, Compressor
+from tf_gc.compressors.three_lc import ThreeLC
+from tf_gc.compressors.uncompressed import Uncompressed
+
+__all__ = ["AllReduce", "Compressor", "ThreeLC", "Uncompressed"]

@@ -1,0 +1,22 @@
+"""Exact sums, for what is too small or too delicate to compress."""
+
+import dataclasses
+from typing import ClassVar
+
+from tf_gc.compressors.compressor import Compressor
+
+
+@dataclasses.dataclass(frozen=True)
+class Uncompressed(Compressor):
+    """Values as they are, added in float32; many variables in one message.
+
+    What a policy's `None` stands for.
+    """
+
+    uses_residual: ClassVar[bool] = False
+
+    def all_reduce(self, gradients, residuals, all_reduce):
+        from tf_gc import ops
+
+        del residuals
+        return ops.exact_all_reduce(gradients, **all_reduce.arguments())

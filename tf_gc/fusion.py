@@ -1,0 +1,51 @@
+"""Variables -> buckets: what travels together."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tf_gc.compressors import Compressor
+
+# Large enough to outweigh the one or two milliseconds that an all-reduce costs
+# whatever it carries, small enough that the first are sent while gradients of
+# other variables are still being computed.
+DEFAULT_BUCKET_BYTES = 16 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradient:
+    """What fusion knows of a gradient."""
+
+    compressor: Compressor
+    dtype: tf.DType
+    size: int  # in values
+
+
+def plan_buckets(gradients: Sequence[Gradient], bucket_bytes: int) -> list[list[int]]:
+    """Cuts a list of gradients in buckets.
+
+    A bucket holds gradients of one compressor and dtype. It is closed when the
+    next gradient would make it larger than `bucket_bytes`; a gradient that is
+    larger than that has a bucket of its own. Back-propagation finishes with the
+    first variables, so buckets are formed from the last on.
+
+    Args:
+      gradients: in the order of their variables.
+      bucket_bytes: size of a bucket in bytes of gradients.
+
+    Returns:
+      For each bucket the indices of its gradients.
+    """
+    buckets = []
+    open_buckets = {}  # (compressor, dtype) -> (indices, bytes)
+    for index in reversed(range(len(gradients))):
+        gradient = gradients[index]
+        kind = (gradient.compressor, gradient.dtype)
+        size = gradient.size * gradient.dtype.size
+        indices, filled = open_buckets.get(kind, ([], 0))
+        if indices and filled + size > bucket_bytes:
+            buckets.append(indices)
+            indices, filled = [], 0
+        open_buckets[kind] = ([*indices, index], filled + size)
+    return buckets + [indices for indices, _ in open_buckets.values()]

@@ -1,0 +1,521 @@
+"""Starts the processes of a cluster on this machine, as torchrun does for PyTorch.
+
+    tf_gc-launch --workers 4 train.py --epochs 3
+    tf_gc-launch --workers 4 --bandwidth 100mbit -m my_package.train --epochs 3
+
+Every process gets TF_CONFIG and is otherwise an ordinary run of the program. `launch` is the
+same for use from Python. TensorFlow is not imported here, so starting costs nothing.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import random
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Optional
+
+import rich.console
+import rich.text
+from absl import flags
+
+from tf_gc import network_namespaces
+
+_USAGE = """\
+usage: tf_gc-launch [flags] script.py [arguments of the script]
+       tf_gc-launch [flags] -m package.module [arguments of the module]
+
+Runs one program as a cluster of processes on this machine, with TF_CONFIG set for
+tf.distribute. Everything after the program's name is passed on to it untouched.
+
+flags:
+{flags}
+
+Ctrl-C is forwarded to all processes; pressed twice, it kills them. When one process fails, the
+others have --grace seconds to notice and to say so, then they are stopped.
+
+exit code: 0 when every process returned 0; else that of the first that failed, or 128 plus the
+number of the signal that ended it; 128 plus the number of the signal that stopped the launch;
+2 for wrong flags; 1 when the network cannot be set up.
+
+examples:
+  tf_gc-launch --workers 2 train.py
+  sudo tf_gc-launch --workers 4 --bandwidth 100mbit train.py --epochs 3
+"""
+
+_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "red")
+_PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
+# Below the ports that Linux lends to outgoing connections, one of which could otherwise take the
+# port of a worker that is still starting.
+_PORTS = range(20000, 30000)
+_POLL_SECONDS = 0.1
+_KILL_SECONDS = 10.0
+_DRAIN_SECONDS = 2.0
+_PROGRESS_SECONDS = 1.0
+_CHUNK = 1 << 16
+_PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None)
+
+
+class OutputLine(NamedTuple):
+    """One line of output."""
+
+    worker: Optional[int]  # None: the launcher's own words
+    stream: str  # "stdout" or "stderr"
+    text: str
+
+
+def launch(
+    command: Sequence[str],
+    *,
+    workers: int,
+    bandwidth: Optional[str] = None,
+    grace: float = 15.0,
+    log_dir: Optional[str] = None,
+    on_line: Optional[Callable[[OutputLine], None]] = None,
+) -> int:
+    """Runs `command` in `workers` processes that form a cluster, and waits for them.
+
+    While it runs in the main thread, SIGINT, SIGTERM and SIGHUP are forwarded to the processes.
+
+    Args:
+      command: program and arguments, the same for every process.
+      workers: number of processes.
+      bandwidth: for instance "100mbit": gives each process a network namespace whose link has
+        this limit in each direction. Needs root. None: all share the loopback interface.
+      grace: seconds that the others have to end by themselves when one process has failed.
+      log_dir: directory for a file `worker-<index>.log` per process, which holds exactly what
+        the process wrote.
+      on_line: called with each line instead of printing it.
+
+    Returns:
+      0 when every process returned 0; else the exit code of the first that failed, or 128 plus
+      the number of the signal that ended it or that stopped the launch.
+
+    Raises:
+      ValueError: `workers` or `bandwidth` is out of range.
+      NetworkNamespaceError: the namespaces cannot be made; the message says what to do.
+    """
+    if workers < 1:
+        raise ValueError(f"workers is {workers}, must be at least 1")
+    with contextlib.ExitStack() as stack:
+        interrupts = stack.enter_context(_Interrupts())
+        network = stack.enter_context(
+            network_namespaces.NetworkNamespaces(workers, bandwidth)
+            if bandwidth
+            else contextlib.nullcontext()
+        )
+        job = stack.enter_context(_Job(on_line or _Printer(workers), grace))
+        job.start(command, workers, network, log_dir)
+        return job.supervise(interrupts)
+
+
+class _Interrupts:
+    """Collects the signals that ask the launch to stop, instead of dying of them."""
+
+    def __init__(self):
+        self.received = []
+        self.forwarded = False
+        self._previous = {}
+
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                # nohup: a launch that was told to ignore the terminal's end goes on doing so.
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(self, *exc_info):
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number, frame):
+        del frame
+        self.received.append(signal.Signals(number))
+
+
+class _LineBuffer:
+    """Cuts what a process writes into lines.
+
+    A carriage return overwrites the line, as on a terminal, so of a progress bar only the last
+    state is a line; while it grows, one state a second is shown.
+    """
+
+    _END = re.compile(rb"(\r*\n|\r+(?=[^\r\n]))")
+
+    def __init__(self):
+        self._pending = b""
+        self._progress_shown = -_PROGRESS_SECONDS
+
+    def feed(self, data: bytes) -> list[str]:
+        """Returns the lines that `data` completes."""
+        *complete, self._pending = self._END.split(self._pending + data)
+        lines = [
+            text
+            for text, end in zip(complete[::2], complete[1::2])
+            if end.endswith(b"\n") or (text and self._progress_is_due())
+        ]
+        if len(self._pending) > _CHUNK:
+            lines.append(self._take_pending())
+        return [line.decode("utf-8", "replace") for line in lines]
+
+    def flush(self) -> list[str]:
+        """Returns the last line when it has no end."""
+        rest = self._take_pending().rstrip(b"\r")
+        return [rest.decode("utf-8", "replace")] if rest else []
+
+    def _take_pending(self):
+        pending, self._pending = self._pending, b""
+        return pending
+
+    def _progress_is_due(self):
+        now = time.monotonic()
+        due = now - self._progress_shown >= _PROGRESS_SECONDS
+        if due:
+            self._progress_shown = now
+        return due
+
+
+class _Printer:
+    """Prints lines to the stream that they came from, behind a coloured name."""
+
+    def __init__(self, workers: int):
+        self._streams = {"stdout": sys.stdout, "stderr": sys.stderr}
+        self._prefixes = {
+            (worker, name): _prefix(stream, worker)
+            for name, stream in self._streams.items()
+            for worker in (None, *range(workers))
+        }
+
+    def __call__(self, line: OutputLine) -> None:
+        stream = self._streams[line.stream]
+        stream.write(f"{self._prefixes[line.worker, line.stream]}{line.text}\n")
+        stream.flush()
+
+
+def _prefix(stream, worker: Optional[int]) -> str:
+    """Returns "[worker 0] ", in colour where `stream` shows colours."""
+    if worker is None:
+        text = rich.text.Text("[tf_gc-launch]", style="bold")
+    else:
+        text = rich.text.Text(f"[worker {worker}]", style=_COLOURS[worker % len(_COLOURS)])
+    console = rich.console.Console(file=stream)
+    with console.capture() as capture:
+        console.print(text, end=" ", soft_wrap=True)
+    return capture.get()
+
+
+class _Worker:
+    """One process of the cluster, leader of a session and process group of its own."""
+
+    def __init__(self, index: int, command: Sequence[str], environment: dict[str, str]):
+        self.index = index
+        self.process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_die_with_parent(os.getpid()),
+        )
+
+    def has_exited(self) -> bool:
+        """Says so without reaping the process, which keeps its process id taken."""
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.process.pid, options) is not None
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the process and to those that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def reap(self) -> int:
+        """Kills what is left of the process group and returns the exit code of its leader."""
+        # Before the wait: while the leader is unreaped no other group can have this number.
+        self.signal(signal.SIGKILL)
+        return self.process.wait()
+
+    def describe_failure(self) -> str:
+        code = self.process.returncode
+        return f"exit code {code}" if code > 0 else f"killed by {signal.Signals(-code).name}"
+
+    def shell_exit_code(self) -> int:
+        code = self.process.returncode
+        return code if code >= 0 else 128 - code
+
+
+class _Job:
+    """The processes of one launch and their output; no process survives it."""
+
+    def __init__(self, on_line: Callable[[OutputLine], None], grace: float):
+        self._on_line = on_line
+        self._grace = grace
+        self._running: list[_Worker] = []
+        self._exit_code = 0
+        self._signals_due: list[tuple[float, signal.Signals]] = []
+        self._resources = contextlib.ExitStack()
+        self._selector = self._resources.enter_context(selectors.DefaultSelector())
+
+    def __enter__(self) -> "_Job":
+        return self
+
+    def __exit__(self, *exc_info) -> None:
+        for worker in self._running:
+            worker.reap()
+        self._resources.close()
+
+    def start(
+        self,
+        command: Sequence[str],
+        workers: int,
+        network: Optional[network_namespaces.NetworkNamespaces],
+        log_dir: Optional[str],
+    ) -> None:
+        """Starts the processes; without a network they meet on the loopback interface."""
+        if network:
+            endpoints = [f"{address}:{_PORTS[0]}" for address in network.addresses]
+        else:
+            endpoints = [f"127.0.0.1:{port}" for port in _free_ports(workers)]
+        for index in range(workers):
+            own_command = network.command(index, command) if network else command
+            worker = _Worker(index, own_command, _environment(endpoints, index))
+            self._running.append(worker)
+            log = self._open_log(log_dir, index)
+            self._watch(worker, "stdout", worker.process.stdout, log)
+            self._watch(worker, "stderr", worker.process.stderr, log)
+
+    def supervise(self, interrupts: _Interrupts) -> int:
+        """Relays output and signals until every process has ended; returns the exit code."""
+        while self._running:
+            self._relay(_POLL_SECONDS)
+            self._notice_exits()
+            self._notice_interrupts(interrupts)
+            self._send_due_signals()
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        while self._selector.get_map() and time.monotonic() < deadline:
+            self._relay(_POLL_SECONDS)
+        return self._exit_code
+
+    def _open_log(self, log_dir, index):
+        if not log_dir:
+            return None
+        os.makedirs(log_dir, exist_ok=True)
+        path = os.path.join(log_dir, f"worker-{index}.log")
+        return self._resources.enter_context(open(path, "wb", buffering=0))
+
+    def _watch(self, worker, name, pipe, log):
+        self._resources.enter_context(pipe)
+        buffer = _LineBuffer()
+
+        def relay():
+            data = os.read(pipe.fileno(), _CHUNK)
+            if log:
+                log.write(data)
+            if not data:
+                self._selector.unregister(pipe)
+            for text in buffer.feed(data) if data else buffer.flush():
+                self._on_line(OutputLine(worker.index, name, text))
+
+        self._selector.register(pipe, selectors.EVENT_READ, relay)
+
+    def _relay(self, timeout):
+        for key, _ in self._selector.select(timeout):
+            key.data()
+
+    def _notice_exits(self):
+        exited = [worker for worker in self._running if worker.has_exited()]
+        failed = [worker for worker in exited if worker.reap() != 0]
+        self._running = [worker for worker in self._running if worker not in exited]
+        if failed and not self._exit_code:
+            # Of those seen at the same moment, one that was killed is the cause of the others.
+            self._begin_failure(min(failed, key=lambda worker: worker.process.returncode > 0))
+
+    def _begin_failure(self, worker):
+        self._exit_code = worker.shell_exit_code()
+        now = time.monotonic()
+        self._signals_due = [
+            (now + self._grace, signal.SIGTERM),
+            (now + self._grace + _KILL_SECONDS, signal.SIGKILL),
+        ]
+        self._say(f"worker {worker.index} failed first: {worker.describe_failure()}")
+
+    def _notice_interrupts(self, interrupts):
+        if not interrupts.received:
+            return
+        number = interrupts.received.pop(0)
+        now = time.monotonic()
+        if interrupts.forwarded:
+            self._signals_due = [(now, signal.SIGKILL)]
+        else:
+            self._signals_due = [(now, number), (now + _KILL_SECONDS, signal.SIGKILL)]
+        interrupts.forwarded = True
+        self._exit_code = self._exit_code or 128 + number
+
+    def _send_due_signals(self):
+        while self._signals_due and self._signals_due[0][0] <= time.monotonic():
+            _, number = self._signals_due.pop(0)
+            if self._running:
+                names = ", ".join(str(worker.index) for worker in self._running)
+                self._say(f"sending {number.name} to worker {names}")
+            for worker in self._running:
+                worker.signal(number)
+
+    def _say(self, text):
+        self._on_line(OutputLine(None, "stderr", text))
+
+
+def _die_with_parent(parent: int) -> Callable[[], None]:
+    """Returns what a child calls so that it is killed when the launcher dies in any way."""
+
+    def prepare():
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the call
+            os._exit(1)
+
+    return prepare
+
+
+def _environment(endpoints: list[str], index: int) -> dict[str, str]:
+    """Returns this process's environment with TF_CONFIG, and without proxies.
+
+    gRPC would look for the other workers behind a proxy.
+    """
+    environment = {k: v for k, v in os.environ.items() if k.lower() not in _PROXIES}
+    environment["TF_CONFIG"] = json.dumps(
+        {"cluster": {"worker": endpoints}, "task": {"type": "worker", "index": index}}
+    )
+    return environment
+
+
+def _free_ports(count: int) -> list[int]:
+    ports = []
+    with contextlib.ExitStack() as stack:
+        for port in random.sample(_PORTS, len(_PORTS)):
+            if len(ports) == count:
+                return ports
+            probe = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                ports.append(port)
+    raise OSError(f"fewer than {count} free ports in {_PORTS}")
+
+
+def _define_flags() -> flags.FlagValues:
+    """Returns the launcher's flags, apart from absl's global ones, which are the program's."""
+    values = flags.FlagValues()
+    values.set_gnu_getopt(False)  # what follows the program's name is not ours
+    flags.DEFINE_integer(
+        "workers", 1, "Number of worker processes.", lower_bound=1, flag_values=values
+    )
+    flags.DEFINE_string(
+        "bandwidth",
+        None,
+        "Limit of each worker's link in each direction, for instance 10mbit, 100mbit or 1gbit. "
+        "Every worker gets a network namespace of its own; needs root, and ip and tc (Debian's "
+        "package iproute2). Default: no limit, all on the loopback interface.",
+        flag_values=values,
+    )
+    flags.DEFINE_float(
+        "grace",
+        15.0,
+        "Seconds that the other workers have to end by themselves when one has failed.",
+        lower_bound=0.0,
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "log_dir",
+        None,
+        "Directory for one file per worker, worker-<index>.log, with all that it writes.",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "module",
+        False,
+        "Run the program as a module, as python -m does.",
+        short_name="m",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean("help", False, "Show this text.", short_name="h", flag_values=values)
+    flags.register_validator("bandwidth", _check_bandwidth, flag_values=values)
+    return values
+
+
+def _check_bandwidth(bandwidth: Optional[str]) -> bool:
+    try:
+        return bandwidth is None or network_namespaces.bits_per_second(bandwidth) > 0
+    except ValueError as error:
+        raise flags.ValidationError(str(error)) from error
+
+
+def _usage(values: flags.FlagValues) -> str:
+    entries = []
+    for flag in {values[name].name: values[name] for name in values}.values():
+        title = f"--{flag.name}" + (f", -{flag.short_name}" if flag.short_name else "")
+        default = f" Default: {flag.default}." if flag.default not in (None, False) else ""
+        indent = " " * 6
+        text = textwrap.fill(
+            flag.help + default, 90, initial_indent=indent, subsequent_indent=indent
+        )
+        entries.append(f"  {title}\n{text}")
+    return _USAGE.format(flags="\n".join(entries))
+
+
+def _command(program: Sequence[str], is_module: bool) -> list[str]:
+    """Returns the command of one process.
+
+    Raises:
+      flags.Error: there is no program, or not this one.
+    """
+    if not program:
+        raise flags.Error("no program given")
+    if is_module:
+        return [sys.executable, "-u", "-m", *program]
+    if not os.path.exists(program[0]):
+        raise flags.Error(f"no such file: {program[0]}")
+    return [sys.executable, "-u", *program]
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs the command line `argv`, by default that of this process; returns the exit code."""
+    values = _define_flags()
+    try:
+        program = values(list(argv or sys.argv))[1:]
+        if values.help:
+            print(_usage(values), end="")
+            return 0
+        command = _command(program, values.module)
+    except flags.Error as error:
+        print(f"tf_gc-launch: {error}\nTry tf_gc-launch --help.", file=sys.stderr)
+        return 2
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # a terminal need not know every character
+    try:
+        return launch(
+            command,
+            workers=values.workers,
+            bandwidth=values.bandwidth,
+            grace=values.grace,
+            log_dir=values.log_dir,
+        )
+    except network_namespaces.NetworkNamespaceError as error:
+        print(f"tf_gc-launch: --bandwidth: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # whoever read the output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

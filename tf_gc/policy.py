@@ -1,0 +1,80 @@
+"""Which variable's gradients are compressed, and how."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from tf_gc.compressors import Compressor
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """Chooses a compressor for every variable.
+
+    The first rule whose regular expression is found in the variable's name
+    (Keras: its path, such as "resnet/dense_1/kernel") decides. Without one,
+    variables with fewer than two dimensions (biases, normalisation) and those
+    with fewer than `min_elements` elements are not compressed, as in the papers;
+    all others get the default.
+
+    Gradients that are not compressed are fused and summed exactly. So are those
+    of other types than float32, float16 and bfloat16, by TensorFlow itself.
+
+    Attributes:
+      default: the compressor of variables that no rule names, or None.
+      rules: regular expression -> compressor or None, tried in order.
+      min_elements: variables with fewer elements are not compressed.
+      compress_vectors: whether variables with fewer than two dimensions are
+        compressed too.
+      sparse_as_dense: whether `tf.IndexedSlices` (gradients of embeddings) are
+        made dense and compressed; otherwise they travel as in TensorFlow.
+
+    Raises:
+      ValueError: an attribute is out of range, or a rule is no regular
+        expression.
+    """
+
+    default: Compressor | None = None
+    rules: Mapping[str, Compressor | None] = dataclasses.field(default_factory=dict)
+    min_elements: int = 1024
+    compress_vectors: bool = False
+    sparse_as_dense: bool = False
+
+    def __post_init__(self):
+        if self.min_elements < 0:
+            raise ValueError(f"min_elements must not be negative, got {self.min_elements}")
+        _check_compressor("default", self.default)
+        for pattern, compressor in self.rules.items():
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"rules: {pattern!r} is no regular expression: {error}") from error
+            _check_compressor(f"rules[{pattern!r}]", compressor)
+
+    def compressor_for(self, name, shape) -> Compressor | None:
+        """Returns the compressor for a variable of this name and `tf.TensorShape`."""
+        for pattern, compressor in self.rules.items():
+            if re.search(pattern, name):
+                return compressor
+        if shape.rank < 2 and not self.compress_vectors:
+            return None
+        return self.default if shape.num_elements() >= self.min_elements else None
+
+
+def as_policy(compression) -> Policy | None:
+    """Returns the policy that a strategy's argument `compression` stands for."""
+    if compression is None or isinstance(compression, Policy):
+        return compression
+    if isinstance(compression, Compressor):
+        return Policy(default=compression)
+    raise ValueError(
+        "compression must be a compressor such as tf_gc.ThreeLC(), a tf_gc.Policy or None, got "
+        f"{compression!r}"
+    )
+
+
+def _check_compressor(attribute, compressor):
+    if compressor is not None and not isinstance(compressor, Compressor):
+        raise ValueError(
+            f"{attribute} must be a compressor such as tf_gc.ThreeLC(), or None, got {compressor!r}"
+        )
