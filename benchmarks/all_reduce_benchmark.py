@@ -1,11 +1,12 @@
 """Times one all-reduce of Gaussian gradients: TensorFlow's beside tf_gc's.
 
     tf_gc-launch --workers 2 benchmarks/all_reduce_benchmark.py
-    tf_gc-launch --workers 2 --bandwidth 100mbit benchmarks/all_reduce_benchmark.py
+    sudo tf_gc-launch --workers 2 --bandwidth 100mbit benchmarks/all_reduce_benchmark.py
 
-All run in turn in the same processes, on fresh values every step; the figures
+All run in turn in the same processes, with other values every step; the figures
 are whole steps (a `tf.function` with one `strategy.run`), and the ratio is
-TensorFlow's median over tf_gc's.
+TensorFlow's median over tf_gc's. Bits a value are of the last steps, when the
+residuals have settled.
 """
 
 import json
@@ -13,42 +14,130 @@ import statistics
 import time
 
 import tensorflow as tf
-from absl import app, flags, logging
+from absl import app, flags
 from rich.console import Console
 from rich.table import Table
 
 import tf_gc
 
-_MEBIBYTES = flags.DEFINE_multi_float("mebibytes", [16], "Sizes of the gradient in MiB of float32.")
+_MEBIBYTES = flags.DEFINE_multi_float("mebibytes", [16], "Sizes of the gradient, in MiB.")
 _STEPS = flags.DEFINE_integer("steps", 10, "Timed steps in each turn.", lower_bound=1)
 _TURNS = flags.DEFINE_integer("turns", 3, "Turns of every contender.", lower_bound=1)
-_MULTIPLIERS = flags.DEFINE_multi_float(
-    "sparsity_multiplier", [1.0, 1.75], "3LC's sparsity multipliers."
-)
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
 
-_WARM_UP_STEPS = 5
-_DIFFERENT_VALUES = 4  # gradients that take turns
+_CONTENDERS = {
+    "TensorFlow": None,
+    "tf_gc, uncompressed": tf_gc.Policy(),
+    "3LC, s = 1": tf_gc.ThreeLC(1.0),
+    "3LC, s = 1.75": tf_gc.ThreeLC(1.75),
+}
+_WARM_UP_STEPS = 8
+_COLUMNS = 1024
 
 
-def _contender(strategy, compressor, shape):
-    """Returns step(gradient), and the variable that it belongs to."""
-    with strategy.scope():
-        variable = tf.Variable(tf.zeros(shape), trainable=False)
+def _policy():
+    """Each contender's variable is named after it."""
+    rules = {
+        name: contender
+        for name, contender in _CONTENDERS.items()
+        if isinstance(contender, tf_gc.Compressor)
+    }
+    return tf_gc.Policy(rules={f"^{_slug(name)}$": c for name, c in rules.items()})
 
-    @tf.function
-    def step(gradient):
-        def replica_step(gradient):
+
+def _slug(name):
+    return "".join(character if character.isalnum() else "_" for character in name)
+
+
+class _Contender:
+    """One way to reduce gradients of one size, and its times so far."""
+
+    def __init__(self, strategy, name, rows):
+        self.name = name
+        self.seconds = []
+        self._strategy = strategy
+        with strategy.scope():
+            self._variable = tf.Variable(
+                tf.zeros([rows, _COLUMNS]), trainable=False, name=_slug(name)
+            )
+        self._bytes = self._values = self._bits = 0.0
+        self._step = tf.function(lambda gradient: strategy.run(self._reduce, args=(gradient,)))
+
+    def _reduce(self, gradient):
+        if _CONTENDERS[self.name] is None:
             context = tf.distribute.get_replica_context()
-            if compressor is None:
-                return context.all_reduce("SUM", tf.identity(gradient))
-            with strategy.compressing_with(compressor):
-                return strategy.reduce_gradients([(gradient, variable)])[0][0]
+            return context.all_reduce("SUM", tf.identity(gradient))
+        return self._strategy.reduce_gradients([(gradient, self._variable)])[0][0]
 
-        return strategy.run(replica_step, args=(gradient,))
+    def take_turn(self, gradients, steps, timed=True):
+        for i in range(steps):
+            begin = time.perf_counter()
+            reduced = self._step(gradients[i % len(gradients)])
+            del reduced
+            if timed:
+                self.seconds.append(time.perf_counter() - begin)
+        self._read_traffic()
 
-    return step
+    def _read_traffic(self):
+        traffic = self._strategy.traffic
+        mine = [v for v in traffic.variables if v.name == _slug(self.name)]
+        sent, values = sum(v.bytes_sent for v in mine), sum(v.values_sent for v in mine)
+        if values > self._values:
+            self._bits = 8 * (sent - self._bytes) / (values - self._values)
+        self._bytes, self._values = sent, values
+
+    def figures(self):
+        return {
+            "name": self.name,
+            "median_seconds": statistics.median(self.seconds),
+            "min_seconds": min(self.seconds),
+            "max_seconds": max(self.seconds),
+            "bits_per_value": self._bits or 32.0,
+        }
+
+
+def _measure(strategy, rank, mebibytes):
+    rows = max(1, round(mebibytes * 2**20 / 4 / _COLUMNS))
+    gradients = [
+        tf.random.stateless_normal([rows, _COLUMNS], [i, rank]) for i in range(_WARM_UP_STEPS)
+    ]
+    contenders = [_Contender(strategy, name, rows) for name in _CONTENDERS]
+    for contender in contenders:
+        contender.take_turn(gradients, _WARM_UP_STEPS, timed=False)
+    for _ in range(_TURNS.value):
+        for contender in contenders:
+            contender.take_turn(gradients, _STEPS.value)
+    return [contender.figures() for contender in contenders]
+
+
+def _print(workers, mebibytes, figures):
+    table = Table(title=f"{workers} workers, {mebibytes:g} MiB of gradients")
+    for column in ("all-reduce", "median ms", "min ms", "max ms", "bits a value", "ratio"):
+        table.add_column(column, justify="left" if column == "all-reduce" else "right")
+    for row in figures:
+        table.add_row(
+            row["name"],
+            *(f"{1e3 * row[key]:.1f}" for key in ("median_seconds", "min_seconds", "max_seconds")),
+            f"{row['bits_per_value']:.2f}",
+            f"{figures[0]['median_seconds'] / row['median_seconds']:.2f}",
+        )
+    Console(width=90).print(table)
 
 
 def main(argv):
     del argv
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=_policy())
+    rank = strategy.cluster_resolver.task_id or 0
+    results = []
+    for mebibytes in _MEBIBYTES.value:
+        figures = _measure(strategy, rank, mebibytes)
+        results.append({"mebibytes": mebibytes, "figures": figures})
+        if rank == 0:
+            _print(strategy.num_replicas_in_sync, mebibytes, figures)
+    if _JSON.value and rank == 0:
+        with open(_JSON.value, "w", encoding="utf-8") as file:
+            json.dump(results, file, indent=2)
+
+
+if __name__ == "__main__":
+    app.run(main)
