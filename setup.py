@@ -7,7 +7,7 @@ import sys
 
 from setuptools import Command, Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
-from setuptools.command.build_py import build_py
+from setuptools.command.build import build
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(ROOT, "build_tools"))
@@ -44,42 +44,45 @@ def bazel_build():
     return os.path.join(out, "bin")
 
 
-def copy_outputs(place_of):
-    """Copies what Bazel builds to place_of(path in the tree, path when installed)."""
-    built = bazel_build()
-    for source, installed in OUTPUTS.items():
-        place = place_of(source, installed)
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        if os.path.exists(place):
-            os.remove(place)  # a running process may have mapped it
-        shutil.copy(os.path.join(built, source), place)
+class BuildBazel(Command):
+    """Builds with Bazel and puts the outputs beside the Python files."""
 
-
-class BuildInPlace(Command):
-    """Builds what is compiled into the source tree."""
-
-    description = "build with Bazel, into the source tree"
-    user_options = ()
+    description = "build what is compiled, with Bazel"
+    user_options = [("inplace", "i", "into the source tree")]  # noqa: RUF012
+    boolean_options = ["inplace"]  # noqa: RUF012
+    editable_mode = False  # set by `pip install -e`
 
     def initialize_options(self):
-        pass
+        self.inplace = False
+        self.build_lib = None
 
     def finalize_options(self):
-        pass
+        self.set_undefined_options("build_py", ("build_lib", "build_lib"))
 
     def run(self):
-        copy_outputs(lambda source, installed: os.path.join(ROOT, source))
+        built = bazel_build()
+        for source, installed in OUTPUTS.items():
+            place = os.path.join(self.build_lib, installed)
+            if self.inplace or self.editable_mode:
+                place = os.path.join(ROOT, source)
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            if os.path.exists(place):
+                os.remove(place)  # a running process may have mapped it
+            shutil.copy(os.path.join(built, source), place)
+
+    # What editable installs ask of a command.
+    def get_source_files(self):
+        return []
+
+    def get_outputs(self):
+        return [os.path.join(self.build_lib, installed) for installed in OUTPUTS.values()]
+
+    def get_output_mapping(self):
+        return {}
 
 
-class BuildWithBazel(build_py):
-    """Puts Bazel's outputs beside the Python files."""
-
-    def run(self):
-        super().run()
-        if self.editable_mode:
-            self.run_command("build_in_place")
-        else:
-            copy_outputs(lambda source, installed: os.path.join(self.build_lib, installed))
+class Build(build):
+    sub_commands = [*build.sub_commands, ("build_bazel", None)]  # noqa: RUF012
 
 
 class PlatformWheel(bdist_wheel):
@@ -98,8 +101,8 @@ class BazelDistribution(Distribution):
 setup(
     cmdclass={
         "bdist_wheel": PlatformWheel,
-        "build_in_place": BuildInPlace,
-        "build_py": BuildWithBazel,
+        "build": Build,
+        "build_bazel": BuildBazel,
     },
     distclass=BazelDistribution,
 )

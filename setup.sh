@@ -42,5 +42,5 @@ if [ "$(cat .venv/tf_gc_requirements 2>/dev/null)" != "$wanted" ]; then
   .venv/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
   echo "$wanted" >.venv/tf_gc_requirements
 else
-  .venv/bin/python setup.py -q build_in_place
+  .venv/bin/python setup.py -q build_bazel --inplace
 fi
