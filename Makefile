@@ -1,0 +1,38 @@
+# make train    sets up, then trains an example with and without compression
+# make test     sets up, then runs all tests; ends with "N passed, N failed"
+# CONTRIBUTING.md says what the other targets are for.
+
+PYTHON := .venv/bin/python
+
+.PHONY: setup train test lint format fuzz benchmark evaluate wheel clean
+
+setup:
+	@./setup.sh
+
+train: setup
+	@$(PYTHON) examples/compare.py
+
+test: setup
+	@$(PYTHON) build_tools/run_tests.py
+
+lint: setup
+	@build_tools/lint.sh
+
+format: setup
+	@build_tools/lint.sh --fix
+
+fuzz: setup
+	@tests/fuzz/run.sh 60
+
+benchmark: setup
+	@build_tools/benchmark.sh
+
+evaluate: setup
+	@$(PYTHON) examples/compare.py --seeds 0,1,2 --out results/evaluate
+
+wheel: setup
+	@$(PYTHON) -m pip wheel -q --no-deps --no-build-isolation --wheel-dir dist .
+
+clean:
+	rm -rf build dist results
+	bazel clean
