@@ -1,26 +1,348 @@
-"""What the workers of strategy_test.py run."""
+"""What the workers of strategy_test.py run.
 
-import os
+Every function runs in all workers at the same time, and returns plain values.
+"""
+
+import hashlib
 
 import numpy as np
 import tensorflow as tf
 
 import tf_gc
 
+_SHAPE = (48, 64)  # large enough for the default policy to compress
 
-def index():
+
+def rank():
     return tf.distribute.cluster_resolver.TFConfigClusterResolver().task_id
 
 
-def two_strategies():
-    out=[]
-    for c in (None, tf_gc.ThreeLC()):
-        s=tf_gc.MultiWorkerMirroredStrategy(compression=c)
-        with s.scope(): v=tf.Variable(tf.zeros([64,64]))
-        @tf.function
-        def f():
-            def g():
-                return s.reduce_gradients([(tf.fill([64,64],1.+index()),v)])[0][0]
-            return s.run(g)
-        out.append(f().numpy()[0,0])
-    return out
+def gaussian(step, shape=_SHAPE, worker=None):
+    """The gradient that a worker has at a step; the test computes it too."""
+    worker = rank() if worker is None else worker
+    return np.random.default_rng([step, worker]).standard_normal(shape).astype(np.float32)
+
+
+def fingerprint(values):
+    return hashlib.sha256(b"".join(np.ascontiguousarray(v).tobytes() for v in values)).hexdigest()
+
+
+def _reducer(strategy, variable, reduce_op="SUM"):
+    """A compiled step that reduces one gradient."""
+
+    @tf.function
+    def step(gradient):
+        def replica_step(gradient):
+            return strategy.reduce_gradients([(gradient, variable)], reduce_op)[0][0]
+
+        return strategy.run(replica_step, args=(gradient,))
+
+    return lambda gradient: step(tf.constant(gradient)).numpy()
+
+
+def _variable(strategy, shape=_SHAPE, name="variable", dtype=tf.float32):
+    with strategy.scope():
+        return tf.Variable(tf.zeros(shape, dtype), name=name)
+
+
+def _residual(strategy, variable):
+    return strategy.residuals.of(variable).values[0].numpy()
+
+
+def reduce_steps(compression, reduce_op, steps, dtype="float32"):
+    """Reduces Gaussian gradients; returns what was delivered, and the residual after it."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    variable = _variable(strategy)
+    reduce = _reducer(strategy, variable, reduce_op)
+    delivered = [reduce(gaussian(step).astype(dtype)) for step in range(steps)]
+    residual = _residual(strategy, variable) if len(strategy.residuals) else None
+    return np.stack(delivered), residual
+
+
+def stock_sum(step):
+    strategy = tf_gc.MultiWorkerMirroredStrategy()
+    reduce = _reducer(strategy, _variable(strategy))
+    return reduce(gaussian(step))
+
+
+def reduce_list(compression):
+    """Reduces many variables of many kinds in one step; returns results and traffic."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    shapes = {"kernel": (40, 50), "bias": (50,), "small": (3, 3), "excluded": (40, 50), "empty": (0, 7)}
+    variables = [_variable(strategy, shape, name) for name, shape in shapes.items()]
+    variables.append(_variable(strategy, (6, 5), "embedding"))
+    variables.append(_variable(strategy, (40, 50), "double", tf.float64))
+    gradients = [tf.fill(shape, float(rank() + 1)) for shape in shapes.values()]
+    gradients.append(tf.IndexedSlices(tf.ones([1, 5]), tf.constant([rank()]), tf.constant([6, 5])))
+    gradients.append(tf.fill([40, 50], tf.constant(rank() + 1.0, tf.float64)))
+    gradients.append(None)
+    variables.append(variables[0])
+
+    @tf.function
+    def step():
+        def replica_step():
+            reduced = strategy.reduce_gradients(zip(gradients, variables, strict=True))
+            return [tf.convert_to_tensor(g) for g, _ in reduced if g is not None]
+
+        return strategy.run(replica_step)
+
+    results = [r.numpy() for r in step()]
+    return results, strategy.traffic.as_dict()
+
+
+def non_finite(compression, bad, bad_rank):
+    """Step 0 is normal, in step 1 one worker has a bad value, step 2 is normal."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    variable, other = _variable(strategy), _variable(strategy, name="other")
+
+    @tf.function
+    def step(gradient, other_gradient):
+        def replica_step(gradient, other_gradient):
+            pairs = [(gradient, variable), (other_gradient, other)]
+            return [g for g, _ in strategy.reduce_gradients(pairs)]
+
+        return strategy.run(replica_step, args=(gradient, other_gradient))
+
+    gradient = gaussian(0)
+    step(tf.constant(gradient), tf.constant(gradient))
+    before = _residual(strategy, variable)
+    poisoned = gradient.copy()
+    if rank() == bad_rank:
+        poisoned[5, 7] = bad
+    reduced, other_reduced = step(tf.constant(poisoned), tf.constant(gradient))
+    after = _residual(strategy, variable)
+    again, _ = step(tf.constant(gradient), tf.constant(gradient))
+    return {
+        "reduced_is_finite": bool(np.isfinite(reduced.numpy()).any()),
+        "other_is_finite": bool(np.isfinite(other_reduced.numpy()).all()),
+        "residual_is_unchanged": np.array_equal(before, after),
+        "next_is_finite": bool(np.isfinite(again.numpy()).all()),
+    }
+
+
+def _model(keras, width=48):
+    return keras.Sequential(
+        [
+            keras.layers.Dense(width, activation="relu"),
+            keras.layers.Dense(width, activation="relu"),
+            keras.layers.Dense(3),
+        ]
+    )
+
+
+def _data(batches=4, batch_size=16, structure="tuple"):
+    """This worker's batches of a learnable task with integer labels."""
+    generator = np.random.default_rng(rank())
+    x = generator.standard_normal((batches * batch_size, 32)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64) + (x[:, 1] > 0)
+    examples = {"x": x, "y": y} if structure == "dict" else (x, y)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return tf.data.Dataset.from_tensor_slices(examples).batch(batch_size).with_options(options)
+
+
+def fit(
+    compression,
+    epochs=1,
+    batches=4,
+    optimizer="Adam",
+    steps_per_execution=1,
+    structure="tuple",
+    run_eagerly=False,
+    **optimizer_arguments,
+):
+    """Trains, evaluates and predicts with whichever Keras `tf.keras` is."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    keras = tf.keras
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = _dict_model(keras) if structure == "dict" else _model(keras)
+        model.compile(
+            optimizer=getattr(keras.optimizers, optimizer)(0.01, **optimizer_arguments),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            steps_per_execution=steps_per_execution,
+            run_eagerly=run_eagerly,
+        )
+    history = model.fit(_data(batches, structure=structure), epochs=epochs, verbose=0)
+    evaluated = model.evaluate(_data(batches, structure=structure), verbose=0, return_dict=True)
+    predicted = model.predict(_data(batches, structure=structure), verbose=0)
+    return {
+        "loss": history.history["loss"],
+        "evaluated": evaluated,
+        "predicted_shape": predicted.shape,
+        "weights": fingerprint([w.numpy() for w in model.trainable_variables]),
+        "residuals": len(strategy.residuals),
+        "traffic": strategy.traffic.as_dict(),
+    }
+
+
+def _dict_model(keras):
+    """A subclassed model that takes a dict apart itself."""
+
+    class DictModel(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner = _model(keras)
+
+        def call(self, inputs):
+            return self.inner(inputs["x"] if isinstance(inputs, dict) else inputs)
+
+        def train_step(self, data):
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(x=data["x"], y=data["y"], y_pred=self(data, training=True))
+            variables = self.trainable_variables
+            self.optimizer.apply_gradients(
+                zip(tape.gradient(loss, variables), variables, strict=True)
+            )
+            return {"loss": loss}
+
+        def test_step(self, data):
+            return {"loss": self.compute_loss(x=data["x"], y=data["y"], y_pred=self(data))}
+
+    return DictModel()
+
+
+def fit_twice():
+    """Residuals before and after a second `fit`, which traces anew."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    with strategy.scope():
+        model = _model(tf.keras)
+        model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy")
+    model.fit(_data(), verbose=0)
+    kernel = model.trainable_variables[0]
+    first = strategy.residuals.of(kernel)
+    magnitude = float(np.abs(first.values[0].numpy()).sum())
+    model.make_train_function(force=True)
+    model.fit(_data(), verbose=0)
+    return {
+        "same": strategy.residuals.of(kernel) is first,
+        "count": len(strategy.residuals),
+        "was_nonzero": magnitude > 0,
+        "steps": strategy.traffic.steps,
+    }
+
+
+def two_models_of_one_shape():
+    """A GAN's loop: two models of identical shapes, each with its own optimizer."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    with strategy.scope():
+        models = [_model(tf.keras), _model(tf.keras)]
+        for model in models:
+            model.build((None, 32))
+        optimizers = [tf.keras.optimizers.SGD(0.1), tf.keras.optimizers.SGD(0.1)]
+    inputs = tf.constant(gaussian(0, (16, 32)))
+
+    @tf.function
+    def step():
+        def replica_step():
+            for sign, model, optimizer in zip((1.0, -1.0), models, optimizers, strict=True):
+                with tf.GradientTape() as tape:
+                    loss = sign * tf.reduce_mean(tf.square(model(inputs)))
+                variables = model.trainable_variables
+                gradients = tape.gradient(loss, variables)
+                optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+        strategy.run(replica_step)
+
+    for _ in range(3):
+        step()
+    residuals = [
+        strategy.residuals.of(model.trainable_variables[0]).values[0].numpy() for model in models
+    ]
+    return {
+        "count": len(strategy.residuals),
+        "differ": not np.array_equal(*residuals),
+        "nonzero": all(np.abs(r).sum() > 0 for r in residuals),
+        "weights": fingerprint([v.numpy() for m in models for v in m.trainable_variables]),
+    }
+
+
+def custom_loop(compression, steps):
+    """`strategy.run` in a loop in a `tf.function`, and metrics reduced in it."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    variable = _variable(strategy)
+    target = tf.constant(gaussian(0, worker=99))
+
+    @tf.function
+    def train():
+        loss = 0.0
+        for _ in tf.range(steps):
+
+            def replica_step():
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(tf.square(variable - target))
+                gradient = tape.gradient(loss, variable)
+                [(gradient, _)] = strategy.reduce_gradients([(gradient, variable)], "MEAN")
+                variable.assign_sub(500.0 * gradient)
+                return loss
+
+            loss = strategy.reduce("SUM", strategy.run(replica_step), axis=None)
+        return loss
+
+    return float(train()), fingerprint([variable.numpy()])
+
+
+def checkpoint(directory, steps):
+    """Makes residuals, saves them; returns their sum over workers as seen here."""
+    strategy, variable, _ = _trained(steps)
+    tf.train.Checkpoint(residuals=strategy.residuals).write(f"{directory}/{rank()}/checkpoint")
+    return _residual(strategy, variable)
+
+
+def restore(directory, saved_by):
+    """Restores before the residuals exist, as a restarted program does."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    saved = tf.train.Checkpoint(residuals=strategy.residuals)
+    saved.read(f"{directory}/{saved_by}/checkpoint")
+    variable = _variable(strategy)
+    strategy.residuals.of(variable)
+    return _residual(strategy, variable)
+
+
+def _trained(steps):
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    variable = _variable(strategy)
+    reduce = _reducer(strategy, variable)
+    for step in range(steps):
+        reduce(gaussian(step))
+    return strategy, variable, reduce
+
+
+def reduce_for_ever(timeout_seconds=0):
+    """Reduces until an error ends it; returns the error's type and message."""
+    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout_seconds)
+    strategy = tf_gc.MultiWorkerMirroredStrategy(
+        compression=tf_gc.ThreeLC(), communication_options=options
+    )
+    reduce = _reducer(strategy, _variable(strategy))
+    try:
+        while True:
+            reduce(gaussian(0))
+    except tf.errors.OpError as error:
+        return type(error).__name__, error.message
+
+
+def start(timeout_seconds):
+    """Only makes the strategy."""
+    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout_seconds)
+    tf_gc.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+def come_late(timeout_seconds, absent_rank):
+    """All make the strategy; one never comes to the reduction."""
+    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout_seconds)
+    strategy = tf_gc.MultiWorkerMirroredStrategy(
+        compression=tf_gc.ThreeLC(), communication_options=options
+    )
+    reduce = _reducer(strategy, _variable(strategy))
+    reduce(gaussian(0))
+    if rank() != absent_rank:
+        reduce(gaussian(1))
+
+
+def different_programs():
+    """Workers whose gradients have different shapes."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    shape = (48, 64 + rank())
+    _reducer(strategy, _variable(strategy, shape))(gaussian(0, shape))
