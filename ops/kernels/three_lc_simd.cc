@@ -102,7 +102,7 @@ void AddResidual(const float* values, const float* residual, int64_t n,
 
 // The quartic bytes between two turns of zero-run encoding: few, so that the
 // processor can do one while it waits for the memory that the other needs.
-inline constexpr int64_t kEncodeBlock = 256;
+inline constexpr int64_t kEncodeBlock = 128;
 
 // Quantises one vector: returns q and stores the new residual.
 template <bool kHasResidual>
