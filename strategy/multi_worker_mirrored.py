@@ -11,7 +11,7 @@ from tensorflow.python.eager import context
 from tf_gc.fusion import DEFAULT_BUCKET_BYTES
 from tf_gc.policy import as_policy
 from tf_gc.strategy.collective_keys import count_in_graphs
-from tf_gc.strategy.optimizers import redirect_reductions
+from tf_gc.strategy import keras_seams
 from tf_gc.strategy.peers import wait_for_peers
 from tf_gc.strategy.reducer import GradientReducer
 from tf_gc.strategy.residuals import Residuals
@@ -77,7 +77,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             bucket_bytes=options.bytes_per_pack or DEFAULT_BUCKET_BYTES,
             timeout_seconds=options.timeout_seconds or 0.0,
         )
-        redirect_reductions()
+        keras_seams.redirect()
 
     @property
     def compression(self):
@@ -140,19 +140,13 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     def reduce(self, reduce_op, value, axis=None):
         """Reduces `value` across replicas; see `tf.distribute.Strategy.reduce`.
 
-        Two things beyond it, which Keras 3's `fit` relies on: `value` may be a
-        nest of values, and a scalar has no axis.
+        A scalar has no axis: Keras 3 asks for the mean over axis 0 of every
+        metric.
         """
-
-        def reduce_one(one):
-            rank = tf.convert_to_tensor(self.experimental_local_results(one)[0]).shape.rank
-            return super(MultiWorkerMirroredStrategy, self).reduce(
-                reduce_op, one, None if rank == 0 else axis
-            )
-
-        if not tf.nest.is_nested(value) or isinstance(value, tf.distribute.DistributedValues):
-            return reduce_one(value)
-        return tf.nest.map_structure(reduce_one, value)
+        local = self.experimental_local_results(value)[0]
+        if axis is not None and tf.convert_to_tensor(local).shape.rank == 0:
+            axis = None
+        return super().reduce(reduce_op, value, axis)
 
     def _handles(self, gradient):
         return (
@@ -179,7 +173,7 @@ class _Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
         return len(self.worker_devices) > 1 and super()._use_merge_call()
 
     def _call_for_each_replica(self, fn, args, kwargs):
-        redirect_reductions()  # Keras may have been imported meanwhile
+        keras_seams.redirect()  # Keras may have been imported meanwhile
         return super()._call_for_each_replica(fn, args, kwargs)
 
     def _initialize_multi_worker(self, cluster_resolver):

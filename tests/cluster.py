@@ -45,27 +45,27 @@ class Cluster:
     def __exit__(self, *unused):
         self.close()
 
-    def run(self, function, *args):
-        """Returns the results of function(*args), in the workers' order.
+    def run(self, function, *args, **kwargs):
+        """Returns the results of function(*args, **kwargs), in the workers' order.
 
         Raises:
           WorkerError: it raised in some worker, or a worker died.
         """
-        outcomes = self.outcomes(function, *args)
+        outcomes = self.outcomes(function, *args, **kwargs)
         for index, outcome in enumerate(outcomes):
             if isinstance(outcome, Exception):
                 raise WorkerError(f"worker {index}: {outcome}\n{self._tail(index)}")
         return outcomes
 
-    def outcomes(self, function, *args):
+    def outcomes(self, function, *args, **kwargs):
         """The same, with the exception in place of the result where one was raised."""
-        self.begin(function, *args)
+        self.begin(function, *args, **kwargs)
         return [self.end(index) for index in self._workers]
 
-    def begin(self, function, *args):
+    def begin(self, function, *args, **kwargs):
         """Makes all workers begin to run a function."""
         for worker in self._workers.values():
-            worker.connection.send((function, args))
+            worker.connection.send((function, args, kwargs))
 
     def end(self, index):
         """Returns the result, or the exception, of one worker."""
@@ -139,9 +139,9 @@ def _serve(connection):
     """Runs in the worker: one function after the other, until the pipe is closed."""
     with contextlib.suppress(EOFError):
         while True:
-            function, args = connection.recv()
+            function, args, kwargs = connection.recv()
             try:
-                result = pickle.dumps(function(*args))
+                result = pickle.dumps(function(*args, **kwargs))
             except Exception as error:
                 traceback.print_exc()
                 sys.stdout.flush()

@@ -1,0 +1,246 @@
+"""tf_gc.MultiWorkerMirroredStrategy on clusters of real processes."""
+
+import tempfile
+import time
+
+import numpy as np
+import strategy_programs as programs
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+from cluster import Cluster
+
+import tf_gc
+
+_clusters = {}
+
+
+def shared_cluster(workers, legacy_keras=False):
+    """A cluster of so many workers, started once and kept for all tests."""
+    key = (workers, legacy_keras)
+    if key not in _clusters:
+        _clusters[key] = Cluster(workers, {"TF_USE_LEGACY_KERAS": str(int(legacy_keras))})
+    return _clusters[key]
+
+
+def tearDownModule():
+    for cluster in _clusters.values():
+        cluster.close()
+
+
+def one(results):
+    """The result that all workers agree on."""
+    for result in results[1:]:
+        np.testing.assert_equal(result, results[0])
+    return results[0]
+
+
+class ReductionTest(parameterized.TestCase):
+    """reduce_gradients."""
+
+    @parameterized.product(workers=[2, 3, 4], reduce_op=["SUM", "MEAN"], multiplier=[1.0, 1.75])
+    def test_what_was_put_in_is_delivered_or_in_the_residuals(self, workers, reduce_op, multiplier):
+        steps = 4
+        results = shared_cluster(workers).run(
+            programs.reduce_steps, tf_gc.ThreeLC(multiplier), reduce_op, steps
+        )
+        delivered = one([d for d, _ in results])
+        put_in = sum(programs.gaussian(s, worker=w) for s in range(steps) for w in range(workers))
+        kept = sum(residual for _, residual in results)
+        factor = workers if reduce_op == "MEAN" else 1
+        np.testing.assert_allclose(delivered.sum(axis=0) * factor + kept, put_in, atol=1e-4)
+
+    def test_a_delivered_value_is_zero_or_the_scale_of_its_shard(self):
+        delivered, _ = shared_cluster(2).run(programs.reduce_steps, tf_gc.ThreeLC(), "SUM", 1)[0]
+        for shard in np.split(np.abs(delivered[0].ravel()), 2):
+            self.assertLen(set(shard) - {0.0}, 1)
+
+    @parameterized.parameters("float16", "bfloat16")
+    def test_short_floats_come_back_as_they_went(self, dtype):
+        dtype = tf.as_dtype(dtype).as_numpy_dtype
+        delivered = one(
+            [d for d, _ in shared_cluster(2).run(programs.reduce_steps, tf_gc.ThreeLC(), "SUM", 2, dtype)]
+        )
+        self.assertEqual(delivered.dtype, dtype)
+        self.assertGreater(np.abs(delivered.astype(np.float32)).max(), 0)
+
+    @parameterized.parameters(("float32", 2e-7), ("float16", 2e-3), ("bfloat16", 2e-2))
+    def test_uncompressed_gradients_are_summed_to_rounding(self, dtype, tolerance):
+        dtype = tf.as_dtype(dtype).as_numpy_dtype
+        delivered = one(
+            [d for d, _ in shared_cluster(3).run(programs.reduce_steps, tf_gc.Policy(), "SUM", 1, dtype)]
+        )
+        parts = [programs.gaussian(0, worker=w).astype(dtype) for w in range(3)]
+        expected = sum(part.astype(np.float64) for part in parts)
+        np.testing.assert_allclose(
+            delivered[0].astype(np.float64), expected, rtol=tolerance, atol=tolerance / 10
+        )
+
+    def test_same_seed_gives_the_same_bits_again(self):
+        run = [shared_cluster(3).run(programs.reduce_steps, tf_gc.ThreeLC(), "SUM", 3) for _ in range(2)]
+        np.testing.assert_equal(run[0], run[1])
+
+    def test_one_worker_changes_nothing_and_sends_nothing(self):
+        [(delivered, residual)] = shared_cluster(1).run(
+            programs.reduce_steps, tf_gc.ThreeLC(), "SUM", 2
+        )
+        np.testing.assert_array_equal(delivered[1], programs.gaussian(1, worker=0))
+        self.assertIsNone(residual)
+
+    def test_the_policy_decides_and_everything_is_counted(self):
+        policy = tf_gc.Policy(default=tf_gc.ThreeLC(), rules={"excluded": None})
+        results = shared_cluster(2).run(programs.reduce_list, policy)
+        values = one([v for v, _ in results])
+        kernel, bias, small, excluded, empty, embedding, double = values
+        for exact in (bias, small, excluded, double):
+            np.testing.assert_array_equal(exact, np.full_like(exact, 3.0))
+        self.assertEqual(empty.shape, (0, 7))
+        np.testing.assert_array_equal(embedding[:2], np.ones([2, 5]))
+        np.testing.assert_array_equal(kernel, np.full_like(kernel, 3.0))  # constants are exact
+        for _, traffic in results:
+            by_name = {v["name"]: v for v in traffic["variables"]}
+            self.assertSetEqual(set(by_name), {"kernel", "bias", "small", "excluded", "empty"})
+            self.assertStartsWith(by_name["kernel"]["compressor"], "ThreeLC")
+            self.assertStartsWith(by_name["excluded"]["compressor"], "Uncompressed")
+            self.assertEqual(by_name["excluded"]["bits_per_value"], 32)
+            # Each worker sends half of a variable as its own, and half as a sum.
+            self.assertEqual(by_name["kernel"]["values_sent"], 2000)
+            self.assertLessEqual(by_name["kernel"]["bytes_sent"], 2000 / 5 + 8 + 2)
+            payload = sum(v["bytes_sent"] for v in traffic["variables"])
+            self.assertBetween(traffic["bytes_sent"] - payload, 1, 1024)
+        self.assertEqual(results[0][1]["bytes_sent"], results[1][1]["bytes_received"])
+
+    @parameterized.parameters(np.nan, np.inf, -np.inf)
+    def test_a_bad_value_reaches_all_workers_and_no_residual(self, bad):
+        for result in shared_cluster(3).run(programs.non_finite, tf_gc.ThreeLC(), bad, 1):
+            self.assertDictEqual(
+                result,
+                {
+                    "reduced_is_finite": False,
+                    "other_is_finite": True,
+                    "residual_is_unchanged": True,
+                    "next_is_finite": True,
+                },
+            )
+
+    def test_without_compression_the_sum_is_tensorflows(self):
+        reduced = one(shared_cluster(2).run(programs.stock_sum, 0))
+        expected = programs.gaussian(0, worker=0) + programs.gaussian(0, worker=1)
+        np.testing.assert_array_equal(reduced, expected)
+
+    def test_it_works_in_a_loop_in_a_function(self):
+        results = shared_cluster(3).run(programs.custom_loop, tf_gc.ThreeLC(), 100)
+        loss, _ = one(results)
+        unchanged, _ = one(shared_cluster(3).run(programs.custom_loop, tf_gc.ThreeLC(), 1))
+        self.assertLess(loss, 0.5 * unchanged)
+
+
+class KerasTest(parameterized.TestCase):
+    """fit, evaluate and predict of Keras 3 and tf_keras."""
+
+    @parameterized.parameters(1, 2, 3, 4)
+    def test_fit_evaluate_and_predict_work(self, workers):
+        results = shared_cluster(workers).run(programs.fit, tf_gc.ThreeLC(), 3)
+        result = one([{k: v for k, v in r.items() if k != "traffic"} for r in results])
+        self.assertLess(result["loss"][-1], result["loss"][0])
+        self.assertContainsSubset({"loss", "accuracy"}, result["evaluated"])
+        # Keras gives each worker its part of the data, and all of them the whole result.
+        self.assertEqual(result["predicted_shape"], (64, 3))
+        self.assertEqual(result["residuals"], 2 if workers > 1 else 0)
+
+    @parameterized.parameters(2, 3, 4)
+    def test_weights_agree_bit_for_bit_after_fifty_steps(self, workers):
+        results = shared_cluster(workers).run(programs.fit, tf_gc.ThreeLC(1.5), 5, 10)
+        one([r["weights"] for r in results])
+        for result in results:
+            self.assertEqual(result["traffic"]["steps"], 50)
+
+    @parameterized.named_parameters(
+        ("steps_per_execution", {"steps_per_execution": 3}),
+        ("gradient_accumulation", {"gradient_accumulation_steps": 2}),
+        ("run_eagerly", {"run_eagerly": True}),
+        ("dict_data", {"structure": "dict"}),
+        ("clipping_and_momentum", {"optimizer": "SGD", "momentum": 0.9, "clipnorm": 1.0}),
+        ("moving_average", {"use_ema": True}),
+    )
+    def test_keras_feature(self, arguments):
+        results = shared_cluster(2).run(programs.fit, tf_gc.ThreeLC(), 2, 6, **arguments)
+        result = one([{k: v for k, v in r.items() if k != "traffic"} for r in results])
+        self.assertLess(result["loss"][-1], result["loss"][0])
+        self.assertEqual(result["residuals"], 2)
+
+    def test_steps_per_execution_changes_no_bit(self):
+        fingerprints = [
+            one([r["weights"] for r in shared_cluster(2).run(programs.fit, tf_gc.ThreeLC(), 1, 6, steps_per_execution=n)])
+            for n in (1, 3)
+        ]
+        self.assertEqual(*fingerprints)
+
+    def test_tf_keras_fit_gives_the_same_weights_as_keras_3(self):
+        cluster = shared_cluster(2, legacy_keras=True)
+        legacy = one([r["weights"] for r in cluster.run(programs.fit, tf_gc.ThreeLC(), 2)])
+        new = one([r["weights"] for r in shared_cluster(2).run(programs.fit, tf_gc.ThreeLC(), 2)])
+        self.assertEqual(legacy, new)
+
+    def test_no_compression_gives_the_stock_strategys_weights(self):
+        cluster = shared_cluster(2, legacy_keras=True)
+        stock = one(cluster.run(programs.stock_fit, 2))
+        ours = one([r["weights"] for r in cluster.run(programs.fit, None, 2)])
+        self.assertEqual(ours, stock)
+
+    def test_two_models_of_one_shape_keep_separate_residuals(self):
+        result = one(shared_cluster(2).run(programs.two_models_of_one_shape))
+        self.assertEqual(result["count"], 4)
+        self.assertTrue(result["differ"])
+        self.assertTrue(result["nonzero"])
+
+    def test_residuals_outlive_a_second_fit_and_a_new_trace(self):
+        result = one(shared_cluster(2).run(programs.fit_twice))
+        self.assertDictEqual(result, {"same": True, "count": 2, "was_nonzero": True, "steps": 8})
+
+
+class CheckpointTest(parameterized.TestCase):
+    @parameterized.parameters(2, 3)
+    def test_residuals_survive_a_change_of_the_number_of_workers(self, restored_by):
+        with tempfile.TemporaryDirectory() as directory:
+            saved = shared_cluster(2).run(programs.checkpoint, directory, 3)
+            restored = shared_cluster(restored_by).run(programs.restore, directory, 0)
+        self.assertGreater(np.abs(sum(saved)).max(), 0)
+        np.testing.assert_allclose(sum(restored), sum(saved), atol=1e-5)
+
+
+class FailureTest(parameterized.TestCase):
+    """Each on a cluster of its own, as a failed collective runtime stays failed."""
+
+    @parameterized.parameters(0, 1)
+    def test_the_death_of_a_worker_is_unavailable_on_all_others(self, victim):
+        with Cluster(3) as cluster:
+            cluster.run(programs.reduce_steps, tf_gc.ThreeLC(), "SUM", 1)
+            cluster.begin(programs.reduce_for_ever)
+            time.sleep(1)  # so that it dies in the middle of a step
+            cluster.kill(victim)
+            for index in {0, 1, 2} - {victim}:
+                self.assertEqual(cluster.end(index)[0], "UnavailableError")
+
+    def test_a_worker_that_never_starts_is_deadline_exceeded(self):
+        with Cluster(2, absent=[1]) as cluster:
+            [error] = cluster.outcomes(programs.start, 3)
+        self.assertIsInstance(error, tf.errors.DeadlineExceededError)
+        self.assertIn("worker 1", error.message)
+
+    def test_a_worker_that_does_not_come_is_deadline_exceeded(self):
+        with Cluster(2) as cluster:
+            errors = cluster.outcomes(programs.come_late, 5, 1)
+        self.assertIsInstance(errors[0], tf.errors.DeadlineExceededError)
+        self.assertIn("task:1", errors[0].message)
+        self.assertIsNone(errors[1])
+
+    def test_workers_that_compress_differently_get_an_error_that_says_so(self):
+        with Cluster(2) as cluster:
+            errors = cluster.outcomes(programs.different_compressors)
+        for error in errors:
+            self.assertIsInstance(error, tf.errors.OpError)
+            self.assertIn("codec", error.message)
+
+
+if __name__ == "__main__":
+    absltest.main()
