@@ -4,7 +4,7 @@
 
 PYTHON := .venv/bin/python
 
-.PHONY: setup train test lint format fuzz benchmark evaluate wheel clean
+.PHONY: setup train test lint format fuzz sanitize benchmark evaluate wheel clean
 
 setup:
 	@./setup.sh
@@ -23,6 +23,10 @@ format: setup
 
 fuzz: setup
 	@tests/fuzz/run.sh 60
+
+sanitize: setup
+	@bazel test --config=asan //tests/...
+	@bazel test --config=tsan //tests/...
 
 benchmark: setup
 	@build_tools/benchmark.sh

@@ -1,0 +1,87 @@
+"""The package as pip installs it, from another directory. Run by make test."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+
+from absl.testing import absltest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+_PROGRAM = """
+import numpy as np, pathlib, sys, tensorflow as tf, tf_gc, tf_gc.kernels
+assert "site-packages" in tf_gc.__file__, tf_gc.__file__
+encoded, residual = tf_gc.kernels.three_lc_encode(np.zeros(350, "f4"), np.zeros(350, "f4"), 1.0)
+assert len(encoded) == 4 + 5, len(encoded)
+again, _ = tf_gc.ops.three_lc_encode(tf.zeros([350]), tf.zeros([350]), 1.0)
+assert again.numpy().tobytes() == encoded.tobytes()
+print(tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC()).num_replicas_in_sync)
+"""
+
+
+def _run(*command, cwd, **environment):
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | environment
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+class WheelTest(absltest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.directory = pathlib.Path(tempfile.mkdtemp())
+        cls.addClassCleanup(shutil.rmtree, cls.directory)
+        built = _run(
+            *(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"),
+            *("--wheel-dir", str(cls.directory), str(ROOT)),
+            cwd=cls.directory,
+        )
+        if built.returncode:
+            raise RuntimeError(f"the wheel could not be built:\n{built.stdout}{built.stderr}")
+        [wheel] = cls.directory.glob("tf_gc-*.whl")
+        # Its own packages, and TensorFlow's from the environment of the tests.
+        venv.create(cls.directory / "venv", with_pip=False)
+        [site] = (cls.directory / "venv").glob("lib/python*/site-packages")
+        [outer] = {p for p in sys.path if p.endswith("site-packages")}
+        shutil.unpack_archive(wheel, site, "zip")
+        (site / "outer.pth").write_text(outer)
+        cls.python = str(cls.directory / "venv" / "bin" / "python")
+
+    def test_kernels_ops_and_strategy_work_from_another_directory(self):
+        result = _run(self.python, "-c", _PROGRAM, cwd=self.directory)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout.strip(), "1")
+
+    def test_another_tensorflow_is_refused_at_import(self):
+        [site] = (self.directory / "venv").glob("lib/python*/site-packages")
+        build_info = site / "tf_gc" / "_build_info.py"
+        original = build_info.read_text()
+        build_info.write_text('TENSORFLOW_VERSION = "2.17.1"\n')
+        self.addCleanup(build_info.write_text, original)
+        result = _run(self.python, "-c", "import tf_gc", cwd=self.directory)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertRegex(result.stderr, r"ImportError: this tf_gc was built for TensorFlow 2\.17")
+        self.assertIn("pip install", result.stderr)
+
+    def test_the_launcher_is_a_command(self):
+        metadata = next((self.directory / "venv").glob("lib/python*/site-packages/*.dist-info"))
+        self.assertIn("tf_gc-launch = tf_gc.launch:main", (metadata / "entry_points.txt").read_text())
+
+
+class EditableTest(absltest.TestCase):
+    def test_the_source_tree_is_what_is_imported(self):
+        program = "import tf_gc.ops, tf_gc.strategy; print(tf_gc.__file__); print(tf_gc.ops.__file__)"
+        result = _run(sys.executable, "-c", program, cwd=tempfile.gettempdir())
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(
+            result.stdout.split(), [str(ROOT / "tf_gc/__init__.py"), str(ROOT / "ops/__init__.py")]
+        )
+
+
+if __name__ == "__main__":
+    absltest.main()

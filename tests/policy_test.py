@@ -1,0 +1,111 @@
+"""Policies, fusion, traffic, and the checks of hyper-parameters."""
+
+import dataclasses
+
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tf_gc
+from tf_gc.compressors import Uncompressed
+from tf_gc.fusion import Gradient, plan_buckets
+from tf_gc.policy import as_policy
+
+_MATRIX = tf.TensorShape([64, 64])
+
+
+class ThreeLCTest(parameterized.TestCase):
+    @parameterized.parameters(0.99, 2.0, -1.0, float("nan"), float("inf"))
+    def test_a_multiplier_out_of_range_is_refused_by_name_and_value(self, value):
+        with self.assertRaisesRegex(ValueError, rf"sparsity_multiplier.*\[1, 2\).*{value!r}"):
+            tf_gc.ThreeLC(value)
+
+    def test_it_is_frozen(self):
+        with self.assertRaises(dataclasses.FrozenInstanceError):
+            tf_gc.ThreeLC().sparsity_multiplier = 1.5
+
+
+class PolicyTest(parameterized.TestCase):
+    def test_small_variables_and_vectors_are_left_alone_by_default(self):
+        policy = tf_gc.Policy(default=tf_gc.ThreeLC())
+        self.assertIsNone(policy.compressor_for("bias", tf.TensorShape([100_000])))
+        self.assertIsNone(policy.compressor_for("kernel", tf.TensorShape([31, 33])))
+        self.assertEqual(policy.compressor_for("kernel", tf.TensorShape([32, 32])), tf_gc.ThreeLC())
+
+    def test_vectors_are_compressed_when_asked_for(self):
+        policy = tf_gc.Policy(default=tf_gc.ThreeLC(), compress_vectors=True)
+        self.assertEqual(policy.compressor_for("bias", tf.TensorShape([2048])), tf_gc.ThreeLC())
+
+    def test_the_first_matching_rule_decides_alone(self):
+        policy = tf_gc.Policy(
+            default=tf_gc.ThreeLC(),
+            rules={"head/": None, "kernel": tf_gc.ThreeLC(1.75), "bias": tf_gc.ThreeLC(1.5)},
+        )
+        self.assertIsNone(policy.compressor_for("head/kernel", _MATRIX))
+        self.assertEqual(policy.compressor_for("body/kernel", _MATRIX), tf_gc.ThreeLC(1.75))
+        self.assertEqual(policy.compressor_for("bias", tf.TensorShape([3])), tf_gc.ThreeLC(1.5))
+
+    @parameterized.parameters(
+        ({"min_elements": -1}, "min_elements"),
+        ({"default": "3lc"}, "default"),
+        ({"rules": {"(": None}}, "regular expression"),
+        ({"rules": {"a": 3}}, r"rules\['a'\]"),
+    )
+    def test_bad_attributes_are_refused_by_name(self, attributes, message):
+        with self.assertRaisesRegex(ValueError, message):
+            tf_gc.Policy(**attributes)
+
+    def test_a_strategy_takes_a_compressor_a_policy_or_none(self):
+        policy = tf_gc.Policy()
+        self.assertIs(as_policy(policy), policy)
+        self.assertIsNone(as_policy(None))
+        self.assertEqual(as_policy(tf_gc.ThreeLC()), tf_gc.Policy(default=tf_gc.ThreeLC()))
+        with self.assertRaisesRegex(ValueError, "compression"):
+            as_policy("3lc")
+
+
+class FusionTest(absltest.TestCase):
+    @given(
+        st.lists(
+            st.builds(
+                Gradient,
+                compressor=st.sampled_from([Uncompressed(), tf_gc.ThreeLC()]),
+                dtype=st.sampled_from([tf.float32, tf.float16]),
+                size=st.integers(0, 3000),
+            ),
+            max_size=30,
+        )
+    )
+    def test_every_gradient_is_in_one_bucket_of_its_kind_and_size(self, gradients):
+        buckets = plan_buckets(gradients, bucket_bytes=4096)
+        self.assertCountEqual([i for bucket in buckets for i in bucket], range(len(gradients)))
+        for bucket in buckets:
+            members = [gradients[i] for i in bucket]
+            self.assertLen({(g.compressor, g.dtype) for g in members}, 1)
+            self.assertTrue(
+                len(bucket) == 1 or sum(g.size * g.dtype.size for g in members) <= 4096
+            )
+
+    def test_the_last_variables_travel_first(self):
+        gradients = [Gradient(tf_gc.ThreeLC(), tf.float32, 600) for _ in range(4)]
+        self.assertEqual(plan_buckets(gradients, bucket_bytes=4800), [[3, 2], [1, 0]])
+
+
+class TrafficTest(absltest.TestCase):
+    def test_bits_and_ratio(self):
+        traffic = tf_gc.Traffic(
+            steps=2, bytes_sent=100, bytes_received=90, values_sent=800, uncompressed_bytes=3200
+        )
+        self.assertEqual(traffic.bits_per_value, 1.0)
+        self.assertEqual(traffic.ratio, 32.0)
+        self.assertEqual(traffic.as_dict()["ratio"], 32.0)
+        self.assertIn("2 steps", str(traffic))
+
+    def test_nothing_sent_is_no_division_by_zero(self):
+        self.assertEqual(tf_gc.Traffic().bits_per_value, 0.0)
+        self.assertEqual(tf_gc.Traffic().ratio, 1.0)
+
+
+if __name__ == "__main__":
+    absltest.main()
