@@ -14,7 +14,7 @@ import statistics
 import time
 
 import tensorflow as tf
-from absl import app, flags
+from absl import app, flags, logging
 from rich.console import Console
 from rich.table import Table
 
@@ -31,7 +31,9 @@ _CONTENDERS = {
     "3LC, s = 1": tf_gc.ThreeLC(1.0),
     "3LC, s = 1.75": tf_gc.ThreeLC(1.75),
 }
-_WARM_UP_STEPS = 8
+# Of each worker: before they come again, the residuals have forgotten them.
+_DIFFERENT_GRADIENTS = 24
+_WARM_UP_STEPS = 24
 _COLUMNS = 1024
 
 
@@ -60,7 +62,8 @@ class _Contender:
             self._variable = tf.Variable(
                 tf.zeros([rows, _COLUMNS]), trainable=False, name=_slug(name)
             )
-        self._bytes = self._values = self._bits = 0.0
+        self._taken = self._bytes = self._values = 0
+        self._bits = 32.0
         self._step = tf.function(lambda gradient: strategy.run(self._reduce, args=(gradient,)))
 
     def _reduce(self, gradient):
@@ -70,10 +73,11 @@ class _Contender:
         return self._strategy.reduce_gradients([(gradient, self._variable)])[0][0]
 
     def take_turn(self, gradients, steps, timed=True):
-        for i in range(steps):
+        for _ in range(steps):
+            gradient = gradients[self._taken % len(gradients)]
+            self._taken += 1
             begin = time.perf_counter()
-            reduced = self._step(gradients[i % len(gradients)])
-            del reduced
+            self._step(gradient)
             if timed:
                 self.seconds.append(time.perf_counter() - begin)
         self._read_traffic()
@@ -92,14 +96,15 @@ class _Contender:
             "median_seconds": statistics.median(self.seconds),
             "min_seconds": min(self.seconds),
             "max_seconds": max(self.seconds),
-            "bits_per_value": self._bits or 32.0,
+            "bits_per_value": self._bits,
         }
 
 
 def _measure(strategy, rank, mebibytes):
     rows = max(1, round(mebibytes * 2**20 / 4 / _COLUMNS))
     gradients = [
-        tf.random.stateless_normal([rows, _COLUMNS], [i, rank]) for i in range(_WARM_UP_STEPS)
+        tf.random.stateless_normal([rows, _COLUMNS], [i, rank])
+        for i in range(_DIFFERENT_GRADIENTS)
     ]
     contenders = [_Contender(strategy, name, rows) for name in _CONTENDERS]
     for contender in contenders:
@@ -126,6 +131,8 @@ def _print(workers, mebibytes, figures):
 
 def main(argv):
     del argv
+    logging.set_verbosity(logging.WARNING)  # TensorFlow tells of every collective it traces
+    tf.get_logger().setLevel("WARNING")
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=_policy())
     rank = strategy.cluster_resolver.task_id or 0
     results = []

@@ -124,6 +124,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         if reduce_op not in ("SUM", "MEAN"):
             raise ValueError(f"reduce_op must be 'SUM' or 'MEAN', got {reduce_op!r}")
         pairs = list(grads_and_vars)
+        if self.num_replicas_in_sync == 1:
+            return pairs
         handled = [i for i, (g, _) in enumerate(pairs) if self._handles(g)]
         others = [i for i, (g, _) in enumerate(pairs) if g is not None and i not in set(handled)]
         reduced = {}

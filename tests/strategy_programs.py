@@ -90,6 +90,25 @@ def reduce_list(compression):
     return results, strategy.traffic.as_dict()
 
 
+def reduce_indexed_slices(sparse_as_dense):
+    """Every worker has a gradient for its own row of an embedding."""
+    policy = tf_gc.Policy(default=tf_gc.ThreeLC(), sparse_as_dense=sparse_as_dense)
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=policy)
+    embedding = _variable(strategy, (400, 5), "embedding")
+
+    @tf.function
+    def step():
+        def replica_step():
+            slices = tf.IndexedSlices(tf.ones([1, 5]), tf.constant([rank()]), tf.constant([400, 5]))
+            [(reduced, _)] = strategy.reduce_gradients([(slices, embedding)])
+            return isinstance(reduced, tf.IndexedSlices), tf.convert_to_tensor(reduced)
+
+        return strategy.run(replica_step)
+
+    is_sparse, reduced = step()
+    return bool(is_sparse), reduced.numpy()
+
+
 def non_finite(compression, bad, bad_rank):
     """Step 0 is normal, in step 1 one worker has a bad value, step 2 is normal."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)

@@ -109,6 +109,14 @@ class ReductionTest(parameterized.TestCase):
             self.assertBetween(traffic["bytes_sent"] - payload, 1, 1024)
         self.assertEqual(results[0][1]["bytes_sent"], results[1][1]["bytes_received"])
 
+    @parameterized.parameters(False, True)
+    def test_indexed_slices_stay_sparse_unless_the_policy_says_dense(self, dense):
+        is_sparse, reduced = one(shared_cluster(2).run(programs.reduce_indexed_slices, dense))
+        self.assertEqual(is_sparse, not dense)
+        expected = np.zeros([400, 5])
+        expected[:2] = 1
+        np.testing.assert_array_equal(reduced, expected)
+
     @parameterized.parameters(np.nan, np.inf, -np.inf)
     def test_a_bad_value_reaches_all_workers_and_no_residual(self, bad):
         for result in shared_cluster(3).run(programs.non_finite, tf_gc.ThreeLC(), bad, 1):
