@@ -465,7 +465,7 @@ TEST_P(DamagedBodyTest, RandomIsDataLossUnlessItHappensToBeAMessage) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 generator(seed);
     const absl::Status status = StatusAfter([&](int64_t* size, uint8_t* body) {
-      *size = kHeaderSize + generator() % 40;
+      *size = kHeaderSize + generator() % (*size - kHeaderSize + 1);
       for (int64_t i = 0; i < *size - kHeaderSize; ++i) body[i] = generator();
     });
     if (status.ok()) continue;
