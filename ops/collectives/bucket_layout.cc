@@ -31,10 +31,11 @@ Piece CutPiece(const std::vector<int64_t>& variable_sizes, int64_t begin,
 BucketLayout::BucketLayout(const std::vector<int64_t>& variable_sizes,
                            int ranks, int64_t piece_values)
     : shards_(ranks) {
-  const int64_t total = std::accumulate(variable_sizes.begin(),
-                                        variable_sizes.end(), int64_t{0});
+  const int64_t total =
+      std::accumulate(variable_sizes.begin(), variable_sizes.end(), int64_t{0});
   const auto shard_begin = [&](int rank) {
-    return rank == ranks ? total : total / ranks * rank / kAlignment * kAlignment;
+    return rank == ranks ? total
+                         : total / ranks * rank / kAlignment * kAlignment;
   };
   for (int rank = 0; rank < ranks; ++rank) {
     const int64_t end = shard_begin(rank + 1);

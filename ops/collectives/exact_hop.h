@@ -33,7 +33,9 @@ class ExactHop : public Hop {
         divisor_(divisor) {}
 
   Codec codec() const override;
-  int64_t piece_values() const override { return (int64_t{4} << 20) / sizeof(T); }
+  int64_t piece_values() const override {
+    return (int64_t{4} << 20) / sizeof(T);
+  }
   bool fixed_size() const override { return true; }
   int64_t MaxBodySize(const Piece& piece, Phase) const override {
     return piece.values * sizeof(T);
@@ -105,8 +107,9 @@ class ExactHop : public Hop {
   static absl::Status CheckSize(const Piece& piece, int64_t size) {
     const int64_t expected = piece.values * sizeof(T);
     if (size == expected) return absl::OkStatus();
-    return absl::DataLossError(absl::StrCat("uncompressed message: the body has ",
-                                            size, " bytes, expected ", expected));
+    return absl::DataLossError(
+        absl::StrCat("uncompressed message: the body has ", size,
+                     " bytes, expected ", expected));
   }
 
   const T* Values(const Segment& segment) const {

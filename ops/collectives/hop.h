@@ -22,7 +22,8 @@ class Hop {
  public:
   static constexpr int64_t kBodySlack = 64;
 
-  explicit Hop(int variables) : encoded_bytes_{Counts(variables), Counts(variables)} {}
+  explicit Hop(int variables)
+      : encoded_bytes_{Counts(variables), Counts(variables)} {}
   virtual ~Hop() = default;
 
   virtual Codec codec() const = 0;

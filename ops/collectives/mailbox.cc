@@ -20,10 +20,13 @@ std::string Tag(Phase phase, uint32_t piece) {
 
 int64_t HeadSize(int64_t max_size) { return std::min(max_size, kHeadSize); }
 
+// Any longer time would overflow the clock's 64 bits of nanoseconds.
+constexpr double kLongestSeconds = 1e9;
+
 std::chrono::steady_clock::time_point After(double seconds) {
   return std::chrono::steady_clock::now() +
          std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-             std::chrono::duration<double>(seconds));
+             std::chrono::duration<double>(std::min(kLongestSeconds, seconds)));
 }
 
 }  // namespace
@@ -116,16 +119,23 @@ void Mailbox::ReceivePart(int peer, const std::string& tag, const Bytes& part,
   }
   transport_->Receive(
       peer, tag, part,
-      [this, size = part.size(), then = std::move(then)](
-          const absl::Status& status) {
-        if (status.ok()) then();
+      [this, size = part.size(),
+       then = std::move(then)](const absl::Status& status) {
+        if (status.ok()) {
+          CountReceived(size);  // before the message can be taken
+          then();
+        }
         // Last, and under the lock: the destructor may run right after.
         std::lock_guard<std::mutex> lock(mutex_);
         FailLocked(status);
-        if (status.ok()) bytes_received_ += size;
         --pending_;
         changed_.notify_all();
       });
+}
+
+void Mailbox::CountReceived(int64_t size) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  bytes_received_ += size;
 }
 
 void Mailbox::Complete(const Key& key, const Bytes& message) {

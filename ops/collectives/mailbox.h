@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -52,8 +53,14 @@ class Mailbox {
   absl::Status Flush();
 
   // What was handed to the transport, and what it has brought.
-  int64_t bytes_sent() const { return bytes_sent_; }
-  int64_t bytes_received() const { return bytes_received_; }
+  int64_t bytes_sent() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return bytes_sent_;
+  }
+  int64_t bytes_received() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return bytes_received_;
+  }
 
  private:
   using Key = std::tuple<int, Phase, uint32_t>;  // peer, phase, piece
@@ -67,6 +74,7 @@ class Mailbox {
                    std::function<void()> then);
   void OnHead(int peer, const Header& header, int64_t max_size,
               const std::string& tag, const Bytes& head);
+  void CountReceived(int64_t size);
   void Complete(const Key& key, const Bytes& message);
   void Fail(const absl::Status& status);
   void FailLocked(const absl::Status& status);
@@ -78,7 +86,7 @@ class Mailbox {
   const double timeout_seconds_;
   const std::chrono::steady_clock::time_point deadline_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Key, Incoming> incoming_;
   absl::Status status_;

@@ -33,14 +33,15 @@ class SegmentReader {
  public:
   SegmentReader(const Piece& piece, const uint8_t* body, int64_t size)
       : scales_(body),
-        payload_(body + kScaleSize * piece.segments.size()),
-        end_(body + size) {}
+        payload_(body + std::min(size, ScalesSize(piece))),
+        end_(body + size),
+        has_scales_(size >= ScalesSize(piece)) {}
 
   // Calls decode(payload, size, scale) -> bytes taken, or -1. A segment with
   // the scale NaN has no payload, and decode is not called.
   template <typename Decode>
   absl::Status Next(const Segment& segment, float* scale, Decode decode) {
-    if (payload_ > end_) return Truncated(segment);
+    if (!has_scales_) return Truncated(segment);
     std::memcpy(scale, scales_, kScaleSize);
     scales_ += kScaleSize;
     if (std::isnan(*scale)) return absl::OkStatus();
@@ -56,11 +57,14 @@ class SegmentReader {
 
   absl::Status Finish() const {
     if (payload_ == end_) return absl::OkStatus();
-    return absl::DataLossError(absl::StrCat("3LC message: ", end_ - payload_,
-                                            " bytes too long"));
+    return absl::DataLossError(
+        absl::StrCat("3LC message: ", end_ - payload_, " bytes too long"));
   }
 
  private:
+  static int64_t ScalesSize(const Piece& piece) {
+    return kScaleSize * static_cast<int64_t>(piece.segments.size());
+  }
   static std::string Name(const Segment& segment) {
     return absl::StrCat("variable ", segment.variable, " of the bucket");
   }
@@ -73,13 +77,13 @@ class SegmentReader {
   const uint8_t* scales_;
   const uint8_t* payload_;
   const uint8_t* const end_;
+  const bool has_scales_;  // all of them
 };
 
 }  // namespace
 
 ThreeLcHop::ThreeLcHop(std::vector<ThreeLcVariable>* variables,
-                       float sparsity_multiplier, float divisor,
-                       Commit_ commit)
+                       float sparsity_multiplier, float divisor, Commit_ commit)
     : Hop(variables->size()),
       variables_(*variables),
       sparsity_multiplier_(sparsity_multiplier),
@@ -154,12 +158,12 @@ absl::Status ThreeLcHop::AddContribution(const Piece& piece,
     float* const sum =
         variables_[segment.variable].new_residual + segment.begin;
     float scale = 0;
-    const absl::Status status = reader.Next(
-        segment, &scale,
-        [&](const uint8_t* payload, int64_t payload_size, float s) {
-          return ThreeLcDecodeAdd(payload, payload_size, s, segment.length,
-                                  sum);
-        });
+    const absl::Status status =
+        reader.Next(segment, &scale,
+                    [&](const uint8_t* payload, int64_t payload_size, float s) {
+                      return ThreeLcDecodeAdd(payload, payload_size, s,
+                                              segment.length, sum);
+                    });
     if (!status.ok()) return status;
     if (std::isnan(scale) && !non_finite_[segment.variable]) {
       return absl::DataLossError(
@@ -205,15 +209,14 @@ absl::Status ThreeLcHop::DecodeSum(const Piece& piece, const uint8_t* body,
                                    int64_t size) {
   SegmentReader reader(piece, body, size);
   for (const Segment& segment : piece.segments) {
-    float* const reduced =
-        variables_[segment.variable].reduced + segment.begin;
+    float* const reduced = variables_[segment.variable].reduced + segment.begin;
     float scale = 0;
-    const absl::Status status = reader.Next(
-        segment, &scale,
-        [&](const uint8_t* payload, int64_t payload_size, float s) {
-          return ThreeLcDecode(payload, payload_size, s, segment.length,
-                               reduced);
-        });
+    const absl::Status status =
+        reader.Next(segment, &scale,
+                    [&](const uint8_t* payload, int64_t payload_size, float s) {
+                      return ThreeLcDecode(payload, payload_size, s,
+                                           segment.length, reduced);
+                    });
     if (!status.ok()) return status;
     if (std::isnan(scale)) std::fill_n(reduced, segment.length, kNaN);
   }

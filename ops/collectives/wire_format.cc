@@ -27,11 +27,10 @@ struct Layout {
 static_assert(sizeof(Layout) == kHeaderSize);
 
 absl::Status Mismatch(const char* field, uint64_t received, uint64_t expected) {
-  return absl::DataLossError(
-      absl::StrCat("message header: ", field, " is ", received, ", expected ",
-                   expected,
-                   ". The workers must run the same program in the same order "
-                   "with the same tf_gc."));
+  return absl::DataLossError(absl::StrCat(
+      "message header: ", field, " is ", received, ", expected ", expected,
+      ". The workers must run the same program in the same order "
+      "with the same tf_gc."));
 }
 
 }  // namespace
@@ -57,10 +56,10 @@ absl::Status ReadHeader(const uint8_t* bytes, const Header& expected,
     return Mismatch("magic number", layout.magic, kMagic);
   }
   if (layout.version != kWireVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "message header: the peer speaks wire format version ", layout.version,
-        ", this worker version ", kWireVersion,
-        ". Install the same tf_gc on all workers."));
+    return absl::FailedPreconditionError(
+        absl::StrCat("message header: the peer speaks wire format version ",
+                     layout.version, ", this worker version ", kWireVersion,
+                     ". Install the same tf_gc on all workers."));
   }
   const struct {
     const char* name;
@@ -80,9 +79,9 @@ absl::Status ReadHeader(const uint8_t* bytes, const Header& expected,
   }
   if (layout.size < kHeaderSize ||
       layout.size > static_cast<uint64_t>(max_size)) {
-    return absl::DataLossError(
-        absl::StrCat("message header: size is ", layout.size, ", expected ",
-                     kHeaderSize, " ... ", max_size));
+    return absl::DataLossError(absl::StrCat("message header: size is ",
+                                            layout.size, ", expected ",
+                                            kHeaderSize, " ... ", max_size));
   }
   *size = static_cast<int64_t>(layout.size);
   return absl::OkStatus();

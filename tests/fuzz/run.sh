@@ -20,6 +20,10 @@ bin="$(bazel info --config=fuzz bazel-bin)"
 for fuzzer in "${fuzzers[@]}"; do
   cp "$bin/$fuzzer" "$work/"
 done
+# The copies look for shared libraries relative to where they are now.
+libraries=("$bin"/_solib_*/*/)
+LD_LIBRARY_PATH="$(IFS=: && echo "${libraries[*]}")"
+export LD_LIBRARY_PATH
 
 for fuzzer in "${fuzzers[@]}"; do
   name="$(basename "$fuzzer")"

@@ -1,0 +1,195 @@
+// The exchange of uncompressed values.
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/collectives/exact_hop.h"
+#include "tests/collectives/testing.h"
+
+namespace tf_gc {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <typename T>
+using Variables = std::vector<std::vector<T>>;
+
+// All-reduces in place what the ranks hold.
+template <typename T>
+std::vector<absl::Status> ExactAllReduce(std::vector<Variables<T>>* ranks,
+                                         float divisor, int64_t piece_values,
+                                         InProcessNetwork* network,
+                                         uint32_t round = 0) {
+  return RunRanks(ranks->size(), network, [&](int rank) {
+    std::vector<ExactVariable<T>> variables;
+    std::vector<int64_t> sizes;
+    for (std::vector<T>& values : (*ranks)[rank]) {
+      variables.push_back({values.data(), values.data()});
+      sizes.push_back(values.size());
+    }
+    InPieces<ExactHop<T>> hop(piece_values, variables, divisor);
+    return AllReduce(sizes, round, network->transport(rank), &hop);
+  });
+}
+
+template <typename T>
+void ExpectOk(std::vector<Variables<T>>* ranks, float divisor,
+              int64_t piece_values) {
+  InProcessNetwork network(ranks->size());
+  network.SetFault(RandomDelays(piece_values));
+  for (const absl::Status& status :
+       ExactAllReduce(ranks, divisor, piece_values, &network)) {
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+template <typename T>
+class ExactExchangeTest : public testing::Test {
+ protected:
+  // Integers so small that all of their sums are exact in every type.
+  static std::vector<Variables<T>> RandomIntegers(int ranks) {
+    std::mt19937 generator(ranks);
+    std::vector<Variables<T>> all(ranks);
+    for (Variables<T>& variables : all) {
+      for (const int64_t size : {0, 1, 3, 17, 100, 0, 257, 5, 64}) {
+        variables.emplace_back(size);
+        for (T& value : variables.back()) {
+          value = static_cast<T>(static_cast<int>(generator() % 51) - 25);
+        }
+      }
+    }
+    return all;
+  }
+
+  static void ExpectIsSum(int ranks, float divisor, int64_t piece_values) {
+    SCOPED_TRACE(absl::StrCat(ranks, " ranks, pieces of ", piece_values));
+    const std::vector<Variables<T>> inputs = RandomIntegers(ranks);
+    std::vector<Variables<T>> outputs = inputs;
+    ExpectOk(&outputs, divisor, piece_values);
+    for (size_t v = 0; v < inputs[0].size(); ++v) {
+      for (size_t i = 0; i < inputs[0][v].size(); ++i) {
+        float sum = 0;
+        for (const Variables<T>& input : inputs) {
+          sum += static_cast<float>(input[v][i]);
+        }
+        const T expected = static_cast<T>(sum / divisor);
+        for (const Variables<T>& output : outputs) {
+          ASSERT_EQ(output[v][i], expected) << "variable " << v << ", " << i;
+        }
+      }
+    }
+  }
+};
+
+using Types = testing::Types<float, Eigen::half, Eigen::bfloat16>;
+TYPED_TEST_SUITE(ExactExchangeTest, Types);
+
+TYPED_TEST(ExactExchangeTest, GivesAllRanksTheSum) {
+  for (int ranks = 1; ranks <= 5; ++ranks) {
+    for (const int64_t piece_values : {11, 64, 1 << 20}) {
+      this->ExpectIsSum(ranks, 1, piece_values);
+    }
+  }
+}
+
+TYPED_TEST(ExactExchangeTest, GivesAllRanksTheMean) {
+  for (int ranks = 2; ranks <= 5; ++ranks) {
+    this->ExpectIsSum(ranks, static_cast<float>(ranks), 50);
+  }
+}
+
+TYPED_TEST(ExactExchangeTest, FewerValuesThanRanks) {
+  using T = TypeParam;
+  std::vector<Variables<T>> ranks(4, {{T(1), T(2)}, {}});
+  ExpectOk(&ranks, 1, 100);
+  for (const Variables<T>& variables : ranks) {
+    EXPECT_EQ(variables, (Variables<T>{{T(4), T(8)}, {}}));
+  }
+}
+
+TYPED_TEST(ExactExchangeTest, NonFiniteValuesArriveAsInAnySum) {
+  using T = TypeParam;
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<Variables<T>> ranks(3, {{T(1), T(1), T(1), T(1)}});
+  ranks[0][0] = {T(infinity), T(nan), T(infinity), T(7)};
+  ranks[2][0] = {T(1), T(1), T(-infinity), T(1)};
+  ExpectOk(&ranks, 1, 100);
+  for (const Variables<T>& variables : ranks) {
+    EXPECT_EQ(static_cast<float>(variables[0][0]), infinity);
+    EXPECT_TRUE(std::isnan(static_cast<float>(variables[0][1])));
+    EXPECT_TRUE(std::isnan(static_cast<float>(variables[0][2])));
+    EXPECT_EQ(static_cast<float>(variables[0][3]), 9);
+  }
+}
+
+TEST(ExactExchangeOfHalfTest, IsAddedInFloat32AndRoundedOnce) {
+  // In float16 2048 + 1 is 2048.
+  using T = Eigen::half;
+  std::vector<Variables<T>> ranks = {
+      {{T(2048)}}, {{T(1)}}, {{T(1)}}, {{T(1)}}, {{T(1)}}};
+  ExpectOk(&ranks, 1, 100);
+  for (const Variables<T>& variables : ranks) {
+    EXPECT_EQ(static_cast<float>(variables[0][0]), 2052);
+  }
+}
+
+// What happens to two ranks that hold 100 ones each, under a fault.
+std::vector<absl::Status> UnderFault(const InProcessNetwork::Fault& fault) {
+  std::vector<Variables<float>> ranks(2, {std::vector<float>(100, 1.0f)});
+  InProcessNetwork network(2);
+  network.SetFault(fault);
+  return ExactAllReduce(&ranks, 1, 1000, &network);
+}
+
+TEST(ExactExchangeFaultTest, BodyOfAnotherSizeIsDataLoss) {
+  for (const char* tag : {"contribution:0", "sum:0"}) {
+    const std::vector<absl::Status> statuses =
+        UnderFault([tag](Transfer* transfer) {
+          if (transfer->source == 0 && transfer->tag == tag) {
+            transfer->bytes[24] -= 4;  // the header's size
+          }
+        });
+    EXPECT_EQ(statuses[1].code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(statuses[1].message()), HasSubstr("body has"));
+  }
+}
+
+TEST(ExactExchangeFaultTest, LostConnectionIsUnavailable) {
+  for (const absl::Status& status : UnderFault([](Transfer* transfer) {
+         transfer->status = absl::UnavailableError("connection reset");
+       })) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  }
+}
+
+TEST(ExactExchangeFaultTest, RanksOfDifferentTypesAreDataLoss) {
+  InProcessNetwork network(2);
+  std::vector<float> floats(10);
+  std::vector<Eigen::half> halves(20);
+  const std::vector<absl::Status> statuses =
+      RunRanks(2, &network, [&](int rank) {
+        Transport* const transport = network.transport(rank);
+        if (rank == 0) {
+          ExactHop<float> hop({{floats.data(), floats.data()}}, 1);
+          return AllReduce({0}, 0, transport, &hop);
+        }
+        ExactHop<Eigen::half> hop({{halves.data(), halves.data()}}, 1);
+        return AllReduce({0}, 0, transport, &hop);
+      });
+  for (const absl::Status& status : statuses) {
+    EXPECT_TRUE(status.code() == absl::StatusCode::kDataLoss ||
+                status.code() == absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("codec is"));
+  }
+}
+
+}  // namespace
+}  // namespace tf_gc

@@ -1,0 +1,342 @@
+#include "ops/collectives/mailbox.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/collectives/in_process_transport.h"
+
+namespace tf_gc {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kMaxSize = 1000;
+
+Header MakeHeader(int64_t size, Phase phase = Phase::kContribution,
+                  uint32_t piece = 0) {
+  return {Codec::kThreeLc, phase,
+          piece,
+          /*round=*/5,
+          /*values=*/77,   static_cast<uint64_t>(size)};
+}
+
+// A message with the body 0, 1, 2, ... and rubbish behind it.
+Bytes MakeMessage(int64_t size) {
+  const Bytes message(kMaxSize);
+  std::memset(message.data(), 0xee, kMaxSize);
+  for (int64_t i = kHeaderSize; i < size; ++i) {
+    message.data()[i] = (i - kHeaderSize) % 256;
+  }
+  return message;
+}
+
+void ExpectIsMessage(const Bytes& message, int64_t size) {
+  ASSERT_EQ(message.size(), size);
+  std::vector<uint8_t> header(kHeaderSize);
+  WriteHeader(MakeHeader(size), header.data());
+  EXPECT_EQ(std::vector<uint8_t>(message.data(), message.data() + kHeaderSize),
+            header);
+  for (int64_t i = kHeaderSize; i < size; ++i) {
+    ASSERT_EQ(message.data()[i], (i - kHeaderSize) % 256) << "byte " << i;
+  }
+}
+
+// Rank 0 sends to rank 1, on one thread.
+class MailboxTest : public testing::Test {
+ protected:
+  MailboxTest() {
+    network_.SetFault([this](Transfer* transfer) {
+      transfers_.push_back(*transfer);
+      if (fault_) fault_(transfer);
+    });
+  }
+
+  void Send(int64_t size, bool fixed_size = false,
+            int64_t max_size = kMaxSize) {
+    sender_.Send({1}, MakeHeader(size), max_size, fixed_size,
+                 MakeMessage(size));
+  }
+  void Expect(bool fixed_size = false, int64_t max_size = kMaxSize) {
+    receiver_.Expect(0, MakeHeader(0), max_size, fixed_size);
+  }
+  absl::Status Take(Bytes* message) {
+    return receiver_.Take(0, Phase::kContribution, 0, message);
+  }
+  absl::Status Take() {
+    Bytes message;
+    return Take(&message);
+  }
+  std::vector<int64_t> TransferSizes() const {
+    std::vector<int64_t> sizes;
+    for (const Transfer& transfer : transfers_) {
+      sizes.push_back(transfer.bytes.size());
+    }
+    return sizes;
+  }
+
+  std::vector<Transfer> transfers_;  // what was sent
+  InProcessNetwork::Fault fault_;
+  InProcessNetwork network_{2};
+  Mailbox sender_{network_.transport(0), 5};
+  Mailbox receiver_{network_.transport(1), 5};
+};
+
+TEST_F(MailboxTest, MessageUpTo256BytesIsAHeadFilledUpWithZeros) {
+  for (const int64_t size :
+       {int64_t{32}, int64_t{33}, int64_t{255}, int64_t{256}}) {
+    transfers_.clear();
+    Expect();
+    Send(size);
+    Bytes message;
+    ASSERT_TRUE(Take(&message).ok());
+    ExpectIsMessage(message, size);
+    ASSERT_THAT(TransferSizes(), ElementsAre(256));
+    for (int64_t i = size; i < 256; ++i) EXPECT_EQ(transfers_[0].bytes[i], 0);
+    EXPECT_TRUE(sender_.Flush().ok());
+  }
+}
+
+TEST_F(MailboxTest, LongerMessageIsAHeadAndARemainder) {
+  for (const int64_t size : {int64_t{257}, int64_t{600}, kMaxSize}) {
+    transfers_.clear();
+    Send(size);
+    Expect();
+    Bytes message;
+    ASSERT_TRUE(Take(&message).ok());
+    ExpectIsMessage(message, size);
+    EXPECT_THAT(TransferSizes(), ElementsAre(256, size - 256));
+    EXPECT_TRUE(sender_.Flush().ok());
+  }
+}
+
+TEST_F(MailboxTest, HeadIsNoLongerThanTheLongestMessage) {
+  Expect(false, 40);
+  Send(35, false, 40);
+  Bytes message;
+  ASSERT_TRUE(Take(&message).ok());
+  ExpectIsMessage(message, 35);
+  EXPECT_THAT(TransferSizes(), ElementsAre(40));
+}
+
+TEST_F(MailboxTest, MessageOfFixedSizeIsOneTransfer) {
+  Expect(true);
+  Send(kMaxSize, true);
+  Bytes message;
+  ASSERT_TRUE(Take(&message).ok());
+  ExpectIsMessage(message, kMaxSize);
+  EXPECT_THAT(TransferSizes(), ElementsAre(kMaxSize));
+}
+
+TEST_F(MailboxTest, CountsWhatTheTransportWasHanded) {
+  Expect();
+  Send(600);
+  ASSERT_TRUE(Take().ok());
+  EXPECT_EQ(sender_.bytes_sent(), 600);
+  EXPECT_EQ(sender_.bytes_received(), 0);
+  EXPECT_EQ(receiver_.bytes_received(), 600);
+  EXPECT_EQ(receiver_.bytes_sent(), 0);
+}
+
+TEST_F(MailboxTest, PhasesAndPiecesAreKeptApart) {
+  const std::vector<Header> headers = {MakeHeader(40, Phase::kContribution, 0),
+                                       MakeHeader(300, Phase::kContribution, 1),
+                                       MakeHeader(50, Phase::kSum, 0),
+                                       MakeHeader(400, Phase::kSum, 1)};
+  for (const Header& header : headers) {
+    receiver_.Expect(0, header, kMaxSize, false);
+  }
+  for (int i = 3; i >= 0; --i) {
+    sender_.Send({1}, headers[i], kMaxSize, false,
+                 MakeMessage(headers[i].size));
+  }
+  for (const Header& header : headers) {
+    Bytes message;
+    ASSERT_TRUE(receiver_.Take(0, header.phase, header.piece, &message).ok());
+    EXPECT_EQ(message.size(), static_cast<int64_t>(header.size));
+  }
+}
+
+TEST(MailboxOfManyTest, OneMessageGoesToSeveralPeers) {
+  InProcessNetwork network(4);
+  Mailbox sender(network.transport(1), 5);
+  sender.Send({0, 2, 3}, MakeHeader(300), kMaxSize, false, MakeMessage(300));
+  for (const int rank : {0, 2, 3}) {
+    Mailbox receiver(network.transport(rank), 5);
+    receiver.Expect(1, MakeHeader(0), kMaxSize, false);
+    Bytes message;
+    ASSERT_TRUE(receiver.Take(1, Phase::kContribution, 0, &message).ok());
+    ExpectIsMessage(message, 300);
+  }
+  EXPECT_TRUE(sender.Flush().ok());
+  EXPECT_EQ(sender.bytes_sent(), 900);
+}
+
+TEST_F(MailboxTest, MessageThatNeverComesIsDeadlineExceededAndNamesThePeer) {
+  Mailbox receiver(network_.transport(1), 0.02);
+  receiver.Expect(0, MakeHeader(0, Phase::kSum, 3), kMaxSize, false);
+  Bytes message;
+  const absl::Status status = receiver.Take(0, Phase::kSum, 3, &message);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("no sum:3 from rank 0 after 0.02 s"));
+  EXPECT_EQ(receiver.Flush().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(MailboxTest, LostRemainderIsDeadlineExceeded) {
+  fault_ = [](Transfer* transfer) {
+    transfer->dropped = transfer->tag == "contribution:0:rest";
+  };
+  Mailbox receiver(network_.transport(1), 0.02);
+  receiver.Expect(0, MakeHeader(0), kMaxSize, false);
+  Send(600);
+  Bytes message;
+  EXPECT_EQ(receiver.Take(0, Phase::kContribution, 0, &message).code(),
+            absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(MailboxTest, MessageThatNobodyTakesIsDeadlineExceeded) {
+  Mailbox sender(network_.transport(0), 0.02);
+  sender.Send({1}, MakeHeader(40), kMaxSize, false, MakeMessage(40));
+  const absl::Status status = sender.Flush();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(MailboxTest, TimeBeyondTheClockIsNoDeadline) {
+  for (const double seconds : {0.0, 1e10, 1e30}) {
+    Mailbox receiver(network_.transport(1), seconds);
+    receiver.Expect(0, MakeHeader(0), kMaxSize, false);
+    std::thread sender([this] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      Send(40);
+    });
+    Bytes message;
+    EXPECT_TRUE(receiver.Take(0, Phase::kContribution, 0, &message).ok());
+    sender.join();
+  }
+}
+
+TEST_F(MailboxTest, PeersFailureIsReturnedByEveryLaterCall) {
+  const absl::Status failure = absl::UnavailableError("connection reset");
+  fault_ = [&](Transfer* transfer) { transfer->status = failure; };
+  Expect();
+  Send(600);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(Take(), failure);
+    EXPECT_EQ(sender_.Flush(), failure);
+  }
+}
+
+TEST_F(MailboxTest, FailureOfTheRemainderIsThatOfTheMessage) {
+  const absl::Status failure = absl::UnavailableError("connection reset");
+  fault_ = [&](Transfer* transfer) {
+    if (transfer->tag == "contribution:0:rest") transfer->status = failure;
+  };
+  Expect();
+  Send(600);
+  EXPECT_EQ(Take(), failure);
+  EXPECT_EQ(sender_.Flush(), failure);
+}
+
+TEST_F(MailboxTest, FirstErrorStays) {
+  fault_ = [this](Transfer* transfer) {
+    transfer->status =
+        absl::UnavailableError(absl::StrCat("transfer ", transfers_.size()));
+  };
+  Expect();
+  Send(40);
+  receiver_.Expect(0, MakeHeader(0, Phase::kSum), kMaxSize, false);
+  EXPECT_EQ(Take(), absl::UnavailableError("transfer 1"));
+}
+
+TEST_F(MailboxTest, TransferOfAnotherSizeIsAnError) {
+  fault_ = [](Transfer* transfer) { transfer->bytes.pop_back(); };
+  Expect();
+  Send(40);
+  EXPECT_FALSE(Take().ok());
+}
+
+TEST_F(MailboxTest, EveryDamagedByteOfTheHeaderIsAnErrorThatNamesThePeer) {
+  for (int i = 0; i < kHeaderSize; ++i) {
+    InProcessNetwork network(2);
+    network.SetFault([i](Transfer* transfer) { transfer->bytes[i] ^= 0x80; });
+    Mailbox sender(network.transport(0), 5), receiver(network.transport(1), 5);
+    receiver.Expect(0, MakeHeader(0), 160, false);
+    sender.Send({1}, MakeHeader(40), 160, false, MakeMessage(40));
+    Bytes message;
+    const absl::Status status =
+        receiver.Take(0, Phase::kContribution, 0, &message);
+    EXPECT_EQ(status.code(), i == 4 ? absl::StatusCode::kFailedPrecondition
+                                    : absl::StatusCode::kDataLoss)
+        << "byte " << i;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("from rank 0: "));
+  }
+}
+
+// Its callbacks come long after it was cancelled.
+class SlowTransport : public Transport {
+ public:
+  ~SlowTransport() override { canceller_.join(); }
+
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  std::string PeerName(int) const override { return "nobody"; }
+  void Send(int, const std::string&, const Bytes&, Done done) override {
+    dones_.push_back(std::move(done));
+  }
+  void Receive(int, const std::string&, const Bytes&, Done done) override {
+    dones_.push_back(std::move(done));
+  }
+  void Cancel() override {
+    canceller_ = std::thread([this] {
+      for (const Done& done : dones_) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        ++called_;
+        done(absl::CancelledError("cancelled"));
+      }
+    });
+  }
+
+  int called() const { return called_; }
+
+ private:
+  std::vector<Done> dones_;
+  std::thread canceller_;
+  std::atomic<int> called_{0};
+};
+
+TEST(MailboxDestructorTest, WaitsForEveryCallback) {
+  SlowTransport transport;
+  {
+    Mailbox mailbox(&transport, 5);
+    mailbox.Expect(1, MakeHeader(0), kMaxSize, false);
+    mailbox.Send({1}, MakeHeader(600), kMaxSize, false, MakeMessage(600));
+  }
+  EXPECT_EQ(transport.called(), 3);
+}
+
+TEST(MailboxDestructorTest, EndsTransfersThatAreUnderWay) {
+  InProcessNetwork network(2);
+  network.SetFault([](Transfer* transfer) {
+    transfer->delay = std::chrono::milliseconds(20);
+  });
+  {
+    Mailbox sender(network.transport(0), 5), receiver(network.transport(1), 5);
+    receiver.Expect(0, MakeHeader(0), kMaxSize, false);
+    sender.Send({1}, MakeHeader(600), kMaxSize, false, MakeMessage(600));
+  }
+  SUCCEED() << "and nothing touches the mailboxes afterwards";
+}
+
+}  // namespace
+}  // namespace tf_gc

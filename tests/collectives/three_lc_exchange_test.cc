@@ -1,0 +1,515 @@
+// The exchange compressed with 3LC, against a slow one of scalars.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <map>
+#include <random>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/collectives/three_lc_hop.h"
+#include "tests/collectives/testing.h"
+
+namespace tf_gc {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Floats = std::vector<float>;
+using Variables = std::vector<Floats>;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// What a rank holds of its variables. The exchange turns the gradients into
+// the reduced gradients and the residuals into the new ones.
+struct Rank {
+  Variables gradients;
+  Variables residuals;
+};
+using Ranks = std::vector<Rank>;
+
+struct Options {
+  float sparsity_multiplier = 1;
+  float divisor = 1;
+  int64_t piece_values = 1 << 20;
+};
+
+// Index of the first value whose bits differ, or -1.
+int FirstDifference(const Floats& a, const Floats& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b.at(i), sizeof(float)) != 0) return i;
+  }
+  return -1;
+}
+
+// ---- the code under test ----------------------------------------------------
+
+// Rotates the buffers as the op's kernel does: the gradient's takes the new
+// residual, and whichever then is no residual takes the reduced gradient.
+absl::Status RunRank(Rank* rank, const Options& options, uint32_t round,
+                     Transport* transport) {
+  std::vector<int64_t> sizes;
+  std::vector<ThreeLcVariable> variables;
+  for (size_t v = 0; v < rank->gradients.size(); ++v) {
+    Floats& gradient = rank->gradients[v];
+    sizes.push_back(gradient.size());
+    variables.push_back({sizes[v], gradient.data(), rank->residuals[v].data(),
+                         gradient.data(), nullptr});
+  }
+  const auto commit = [&](const std::vector<bool>& non_finite) {
+    for (size_t v = 0; v < variables.size(); ++v) {
+      if (!non_finite[v]) std::swap(rank->gradients[v], rank->residuals[v]);
+      variables[v].reduced = rank->gradients[v].data();
+    }
+    return absl::OkStatus();
+  };
+  InPieces<ThreeLcHop> hop(options.piece_values, &variables,
+                           options.sparsity_multiplier, options.divisor,
+                           commit);
+  return AllReduce(sizes, round, transport, &hop);
+}
+
+std::vector<absl::Status> ExchangeUnderFault(
+    Ranks* ranks, const Options& options,
+    const InProcessNetwork::Fault& fault) {
+  InProcessNetwork network(ranks->size());
+  network.SetFault(fault);
+  return RunRanks(ranks->size(), &network, [&](int rank) {
+    return RunRank(&(*ranks)[rank], options, 0, network.transport(rank));
+  });
+}
+
+void Exchange(Ranks* ranks, const Options& options) {
+  for (const absl::Status& status :
+       ExchangeUnderFault(ranks, options, RandomDelays(ranks->size()))) {
+    ASSERT_TRUE(status.ok()) << status;
+  }
+}
+
+// ---- the reference ----------------------------------------------------------
+
+float ReferenceScale(float sparsity_multiplier, const Floats& values) {
+  float largest = 0;
+  for (const float value : values) {
+    if (!std::isfinite(value)) return kNan;
+    largest = std::fmax(largest, std::fabs(value));
+  }
+  const float scale = sparsity_multiplier * largest;
+  return std::isfinite(scale) ? scale : kNan;
+}
+
+float Quantize(float value, float scale) {
+  if (2 * std::fabs(static_cast<double>(value)) <= scale) return 0;
+  return value > 0 ? 1 : -1;
+}
+
+// One value of the bucket, and who quantises the sum of it together with whom.
+struct Place {
+  int server;
+  std::tuple<int, int64_t, int> segment;  // server, piece and variable
+};
+
+std::vector<std::vector<Place>> Places(const Variables& variables, int ranks,
+                                       int64_t piece_values) {
+  int64_t total = 0;
+  for (const Floats& variable : variables) total += variable.size();
+  // A shard begins at the multiple of 16 below its share.
+  std::vector<int64_t> begins;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int64_t share = total / ranks * rank;
+    begins.push_back(share - share % 16);
+  }
+  std::vector<std::vector<Place>> places(variables.size());
+  int64_t position = 0;
+  for (size_t v = 0; v < variables.size(); ++v) {
+    for (size_t i = 0; i < variables[v].size(); ++i, ++position) {
+      int server = ranks - 1;
+      while (begins[server] > position) --server;
+      const int64_t piece = (position - begins[server]) / piece_values;
+      places[v].push_back({server, {server, piece, static_cast<int>(v)}});
+    }
+  }
+  return places;
+}
+
+// The five steps for one variable, value after value.
+void ReferenceOfVariable(size_t v, const std::vector<Place>& places,
+                         const Options& options, Ranks* ranks) {
+  const size_t n = places.size();
+  const int count = ranks->size();
+  // 1. Each rank adds its residual and finds the scale of the variable.
+  std::vector<Floats> t(count, Floats(n));
+  Floats scales(count);
+  bool finite = true;
+  for (int r = 0; r < count; ++r) {
+    for (size_t i = 0; i < n; ++i) {
+      t[r][i] = (*ranks)[r].gradients[v][i] + (*ranks)[r].residuals[v][i];
+    }
+    scales[r] = ReferenceScale(options.sparsity_multiplier, t[r]);
+    finite = finite && !std::isnan(scales[r]);
+  }
+  if (!finite) {
+    for (Rank& rank : *ranks) rank.gradients[v].assign(n, kNan);
+    return;
+  }
+  // 2. It sends every server its quantised values and keeps the error.
+  // 3. The server adds them to its own, which are exact.
+  std::map<std::tuple<int, int64_t, int>, Floats> segments;
+  Floats sums(n);
+  for (size_t i = 0; i < n; ++i) {
+    const int server = places[i].server;
+    float sum = t[server][i];
+    for (int d = 1; d < count; ++d) {
+      const int r = (server + d) % count;
+      const float q = Quantize(t[r][i], scales[r]);
+      (*ranks)[r].residuals[v][i] = t[r][i] - scales[r] * q;
+      if (q != 0) sum += scales[r] * q;
+    }
+    sums[i] = sum;
+    segments[places[i].segment].push_back(sum);
+  }
+  // 4. It quantises the sum with the scale of the segment, keeps the error,
+  // 5. and all decode what it sends.
+  for (size_t i = 0; i < n; ++i) {
+    const float scale = ReferenceScale(options.sparsity_multiplier,
+                                       segments[places[i].segment]);
+    Floats& residual = (*ranks)[places[i].server].residuals[v];
+    float reduced = kNan;
+    if (!std::isnan(scale)) {
+      const float q = Quantize(sums[i], scale);
+      residual[i] = sums[i] - scale * q;
+      reduced = scale / options.divisor * q;
+    }
+    for (Rank& rank : *ranks) rank.gradients[v][i] = reduced;
+  }
+}
+
+void ReferenceExchange(Ranks* ranks, const Options& options) {
+  const std::vector<std::vector<Place>> places =
+      Places((*ranks)[0].gradients, ranks->size(), options.piece_values);
+  for (size_t v = 0; v < places.size(); ++v) {
+    ReferenceOfVariable(v, places[v], options, ranks);
+  }
+}
+
+// ---- inputs and expectations ------------------------------------------------
+
+const std::vector<int64_t> kSizes = {3, 100, 0, 1, 257, 40, 64, 1000, 7, 12};
+
+Ranks MakeRanks(int count, const std::vector<int64_t>& sizes = kSizes) {
+  std::mt19937 generator(count);
+  std::normal_distribution<float> normal;
+  Ranks ranks(count);
+  for (Rank& rank : ranks) {
+    for (const int64_t size : sizes) {
+      rank.gradients.emplace_back(size);
+      rank.residuals.emplace_back(size);
+      for (float& value : rank.gradients.back()) value = normal(generator);
+      for (float& value : rank.residuals.back()) {
+        value = normal(generator) / 4;
+      }
+    }
+  }
+  return ranks;
+}
+
+void NewGradients(uint32_t seed, Ranks* ranks) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  for (Rank& rank : *ranks) {
+    for (Floats& gradient : rank.gradients) {
+      for (float& value : gradient) value = normal(generator);
+    }
+  }
+}
+
+void ExpectSameBits(const Ranks& actual, const Ranks& expected) {
+  for (size_t r = 0; r < actual.size(); ++r) {
+    for (size_t v = 0; v < actual[r].gradients.size(); ++v) {
+      EXPECT_EQ(
+          FirstDifference(actual[r].gradients[v], expected[r].gradients[v]), -1)
+          << "reduced, rank " << r << ", variable " << v;
+      EXPECT_EQ(
+          FirstDifference(actual[r].residuals[v], expected[r].residuals[v]), -1)
+          << "residual, rank " << r << ", variable " << v;
+    }
+  }
+}
+
+void ExpectAgreement(const Ranks& ranks) {
+  for (const Rank& rank : ranks) {
+    for (size_t v = 0; v < rank.gradients.size(); ++v) {
+      EXPECT_EQ(FirstDifference(rank.gradients[v], ranks[0].gradients[v]), -1);
+    }
+  }
+}
+
+// ---- the tests --------------------------------------------------------------
+
+class ThreeLcExchangeTest
+    : public testing::TestWithParam<std::tuple<int, float, int64_t>> {
+ protected:
+  int count() const { return std::get<0>(GetParam()); }
+  Options options(float divisor) const {
+    return {std::get<1>(GetParam()), divisor, std::get<2>(GetParam())};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    , ThreeLcExchangeTest,
+    testing::Combine(testing::Values(1, 2, 3, 4),           // ranks
+                     testing::Values(1.0f, 1.5f, 1.9f),     // sparsity
+                     testing::Values(60, int64_t{1} << 20)  // piece_values
+                     ));
+
+TEST_P(ThreeLcExchangeTest, IsBitForBitThatOfTheReference) {
+  for (const float divisor : {1.0f, static_cast<float>(count())}) {
+    Ranks ranks = MakeRanks(count());
+    Ranks expected = ranks;
+    for (uint32_t step = 0; step < 3; ++step) {
+      NewGradients(step, &ranks);
+      NewGradients(step, &expected);
+      Exchange(&ranks, options(divisor));
+      ReferenceExchange(&expected, options(divisor));
+      ExpectAgreement(ranks);
+      ExpectSameBits(ranks, expected);
+    }
+  }
+}
+
+TEST_P(ThreeLcExchangeTest, InputsAndResidualsAreDeliveredOrStillResiduals) {
+  const Ranks before = MakeRanks(count());
+  Ranks after = before;
+  Exchange(&after, options(1));
+  for (size_t v = 0; v < kSizes.size(); ++v) {
+    for (int64_t i = 0; i < kSizes[v]; ++i) {
+      double in = 0, out = after[0].gradients[v][i];
+      for (int r = 0; r < count(); ++r) {
+        in += static_cast<double>(before[r].gradients[v][i]) +
+              before[r].residuals[v][i];
+        out += after[r].residuals[v][i];
+      }
+      ASSERT_NEAR(in, out, 1e-5) << "variable " << v << ", value " << i;
+    }
+  }
+}
+
+TEST(ThreeLcExchangeOfTwoTest, IsWhatAHandFinds) {
+  // Rank 0 serves the values 0 ... 15, rank 1 the others.
+  Ranks ranks(2);
+  for (Rank& rank : ranks) {
+    rank.gradients = {Floats(32)};
+    rank.residuals = {Floats(32)};
+  }
+  ranks[0].gradients[0][0] = 1;
+  ranks[0].gradients[0][31] = -3;
+  ranks[0].residuals[0][31] = -1;  // t = -4, and M = 4 on rank 0
+  ranks[1].gradients[0][0] = 2;    // M = 2 on rank 1
+  ranks[1].gradients[0][1] = 0.5f;
+  ranks[1].gradients[0][31] = 1;
+  Exchange(&ranks, {1, 2, 1 << 20});
+  // Rank 0 adds 1 + 2 = 3, and 0 + 0; M = 3. Rank 1 adds 1 - 4 = -3; M = 3.
+  Floats reduced(32);
+  reduced[0] = 1.5f;
+  reduced[31] = -1.5f;
+  EXPECT_EQ(ranks[0].gradients[0], reduced);
+  EXPECT_EQ(ranks[1].gradients[0], reduced);
+  EXPECT_EQ(ranks[0].residuals[0], Floats(32));
+  Floats residual(32);
+  residual[1] = 0.5f;
+  EXPECT_EQ(ranks[1].residuals[0], residual);
+}
+
+TEST(ThreeLcExchangeOfNonFiniteTest, IsNanOnAllRanksAndKeepsTheResiduals) {
+  for (const float bad : {kNan, kInfinity, -kInfinity}) {
+    for (const size_t v : {size_t{0}, size_t{3}, size_t{7}, size_t{9}}) {
+      const Options options = {1.5f, 1, 60};
+      Ranks ranks = MakeRanks(3);
+      ranks[1].gradients[v].back() = bad;
+      const Ranks before = ranks;
+      Ranks expected = ranks;
+      Exchange(&ranks, options);
+      ReferenceExchange(&expected, options);
+      ExpectSameBits(ranks, expected);
+      for (int r = 0; r < 3; ++r) {
+        const Floats nans(kSizes[v], kNan);
+        EXPECT_EQ(FirstDifference(ranks[r].gradients[v], nans), -1);
+        EXPECT_EQ(
+            FirstDifference(ranks[r].residuals[v], before[r].residuals[v]), -1);
+      }
+    }
+  }
+}
+
+TEST(ThreeLcExchangeOfNonFiniteTest, DifferentVariablesOfDifferentRanks) {
+  Ranks ranks = MakeRanks(4);
+  ranks[0].gradients[1][5] = kNan;
+  ranks[3].gradients[4][200] = kInfinity;
+  ranks[2].gradients[4][0] = kNan;
+  Ranks expected = ranks;
+  Exchange(&ranks, {1, 4, 60});
+  ReferenceExchange(&expected, {1, 4, 60});
+  ExpectSameBits(ranks, expected);
+}
+
+TEST(ThreeLcExchangeOfNonFiniteTest, SumThatOverflowsIsNanInItsSegment) {
+  // Of the value 20, which rank 1 serves, alone.
+  Ranks ranks = MakeRanks(2, {32, 5});
+  for (Rank& rank : ranks) rank.gradients[0][20] = 2.5e38f;
+  const Floats old_residual = ranks[1].residuals[0];
+  Exchange(&ranks, {1, 1, 1 << 20});
+  ExpectAgreement(ranks);
+  for (int i = 0; i < 32; ++i) {
+    EXPECT_EQ(std::isnan(ranks[0].gradients[0][i]), i >= 16) << i;
+    for (const Rank& rank : ranks) {
+      EXPECT_TRUE(std::isfinite(rank.residuals[0][i])) << i;
+    }
+  }
+  for (int i = 16; i < 32; ++i) {
+    EXPECT_EQ(ranks[1].residuals[0][i], old_residual[i]) << i;
+  }
+  for (const float value : ranks[0].gradients[1]) {
+    EXPECT_TRUE(std::isfinite(value));
+  }
+}
+
+TEST(ThreeLcExchangeOfZerosTest, IsZerosInAFewBytes) {
+  Ranks ranks(3);
+  for (Rank& rank : ranks) {
+    rank.gradients = {Floats(2000), Floats(3)};
+    rank.residuals = rank.gradients;
+  }
+  const Ranks before = ranks;
+  int64_t bytes = 0;
+  const std::vector<absl::Status> statuses = ExchangeUnderFault(
+      &ranks, {}, [&](Transfer* transfer) { bytes += transfer->bytes.size(); });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok());
+  ExpectSameBits(ranks, before);
+  EXPECT_LE(bytes, 12 * 256);  // heads alone
+}
+
+TEST(ThreeLcExchangeOfStepTest, RanksOutOfStepAreDataLoss) {
+  Ranks ranks = MakeRanks(3);
+  InProcessNetwork network(3);
+  const std::vector<absl::Status> statuses =
+      RunRanks(3, &network, [&](int rank) {
+        return RunRank(&ranks[rank], {}, rank == 1 ? 8 : 7,
+                       network.transport(rank));
+      });
+  int losses = 0;
+  for (const absl::Status& status : statuses) {
+    EXPECT_FALSE(status.ok());
+    if (status.code() != absl::StatusCode::kDataLoss) continue;
+    ++losses;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("round is"));
+  }
+  EXPECT_GT(losses, 0);
+}
+
+// Lets rank 0's message of this tag, which fits in a head, arrive with another
+// size and body.
+class DamagedBodyTest : public testing::TestWithParam<const char*> {
+ protected:
+  using Damage = std::function<void(int64_t* size, uint8_t* body)>;
+
+  absl::Status StatusAfter(const Damage& damage) {
+    Ranks ranks = MakeRanks(2, {100, 0, 60});
+    // So sparse that no message is as long as it might be.
+    return ExchangeUnderFault(&ranks, {1.9f}, [&](Transfer* transfer) {
+      if (transfer->source != 0 || transfer->tag != GetParam()) {
+        return;
+      }
+      int64_t size;
+      uint8_t* const bytes = transfer->bytes.data();
+      std::memcpy(&size, bytes + 24, sizeof(size));
+      damage(&size, bytes + kHeaderSize);
+      std::memcpy(bytes + 24, &size, sizeof(size));
+    })[1];
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(, DamagedBodyTest,
+                         testing::Values("contribution:0", "sum:0"));
+
+TEST_P(DamagedBodyTest, UndamagedIsOk) {
+  EXPECT_TRUE(StatusAfter([](int64_t*, uint8_t*) {}).ok());
+}
+
+TEST_P(DamagedBodyTest, TruncatedAnywhereIsDataLoss) {
+  int64_t whole = 0;
+  ASSERT_TRUE(
+      StatusAfter([&](int64_t* size, uint8_t*) { whole = *size; }).ok());
+  for (int64_t shorter = 0; shorter < whole; ++shorter) {
+    EXPECT_EQ(
+        StatusAfter([&](int64_t* size, uint8_t*) { *size = shorter; }).code(),
+        absl::StatusCode::kDataLoss)
+        << shorter << " bytes";
+  }
+}
+
+TEST_P(DamagedBodyTest, OverlongIsDataLoss) {
+  for (const int64_t longer : {1, 2, 100, 1 << 20}) {
+    EXPECT_EQ(
+        StatusAfter([&](int64_t* size, uint8_t*) { *size += longer; }).code(),
+        absl::StatusCode::kDataLoss);
+  }
+}
+
+TEST_P(DamagedBodyTest, RandomIsDataLossUnlessItHappensToBeAMessage) {
+  int losses = 0;
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    std::mt19937 generator(seed);
+    const absl::Status status = StatusAfter([&](int64_t* size, uint8_t* body) {
+      *size = kHeaderSize + generator() % (*size - kHeaderSize + 1);
+      for (int64_t i = 0; i < *size - kHeaderSize; ++i) body[i] = generator();
+    });
+    if (status.ok()) continue;
+    ++losses;
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << "seed " << seed;
+  }
+  EXPECT_GT(losses, 180);
+}
+
+TEST_P(DamagedBodyTest, ScaleThatIsNegativeOrInfiniteIsNamed) {
+  for (const float scale : {-1.0f, kInfinity, -kInfinity}) {
+    const absl::Status status = StatusAfter([&](int64_t*, uint8_t* body) {
+      const int flags = GetParam()[0] == 'c' ? 1 : 0;  // bytes of them
+      std::memcpy(body + flags, &scale, sizeof(scale));
+    });
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("the scale of variable 0"));
+  }
+}
+
+TEST(ThreeLcExchangeFaultTest, EveryRankEndsWhateverTransferFails) {
+  // With 3 ranks, small pieces, and remainders.
+  for (int failing = 0; failing < 100; failing += 3) {
+    Ranks ranks = MakeRanks(3);
+    int count = 0;
+    const std::vector<absl::Status> statuses =
+        ExchangeUnderFault(&ranks, {1, 1, 60}, [&](Transfer* transfer) {
+          if (count++ == failing) {
+            transfer->status = absl::UnavailableError("connection reset");
+          }
+        });
+    int failures = 0;
+    for (const absl::Status& status : statuses) {
+      if (status.ok()) continue;
+      ++failures;
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    }
+    EXPECT_GE(failures, 2);  // both ends at least
+  }
+}
+
+}  // namespace
+}  // namespace tf_gc

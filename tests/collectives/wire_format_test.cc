@@ -1,0 +1,122 @@
+#include "ops/collectives/wire_format.h"
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tf_gc {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Header kHeader = {Codec::kThreeLc,    Phase::kSum,
+                            0x01020304,         0x05060708,
+                            0x1112131415161718, 0x0000000000002122};
+constexpr int64_t kMaxSize = 0x3000;
+
+// The same by hand.
+std::vector<uint8_t> HeaderBytes() {
+  return {
+      'T',  'F',  'G',  'C',                           // magic number
+      1,                                               // version
+      3,                                               // codec: 3LC
+      1,                                               // phase: sum
+      0,                                               // reserved
+      0x04, 0x03, 0x02, 0x01,                          // piece
+      0x08, 0x07, 0x06, 0x05,                          // round
+      0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,  // values
+      0x22, 0x21, 0,    0,    0,    0,    0,    0,     // size
+  };
+}
+
+absl::Status Read(const std::vector<uint8_t>& bytes, int64_t* size) {
+  return ReadHeader(bytes.data(), kHeader, kMaxSize, size);
+}
+
+absl::Status ReadWithSize(uint64_t size, int64_t* read) {
+  std::vector<uint8_t> bytes = HeaderBytes();
+  for (int i = 0; i < 8; ++i) bytes[24 + i] = size >> (8 * i);
+  return Read(bytes, read);
+}
+
+TEST(WireFormatTest, HeaderIsWrittenByteForByte) {
+  std::vector<uint8_t> bytes(kHeaderSize + 1, 0xa5);
+  WriteHeader(kHeader, bytes.data());
+  std::vector<uint8_t> expected = HeaderBytes();
+  expected.push_back(0xa5);
+  EXPECT_EQ(bytes, expected);
+}
+
+TEST(WireFormatTest, CodecsAndPhasesKeepTheirNumbers) {
+  EXPECT_EQ(static_cast<int>(Codec::kFloat32), 0);
+  EXPECT_EQ(static_cast<int>(Codec::kFloat16), 1);
+  EXPECT_EQ(static_cast<int>(Codec::kBfloat16), 2);
+  EXPECT_EQ(static_cast<int>(Codec::kThreeLc), 3);
+  EXPECT_EQ(static_cast<int>(Phase::kContribution), 0);
+  EXPECT_EQ(static_cast<int>(Phase::kSum), 1);
+}
+
+TEST(WireFormatTest, ExpectedHeaderGivesItsSize) {
+  int64_t size = 0;
+  EXPECT_TRUE(Read(HeaderBytes(), &size).ok());
+  EXPECT_EQ(size, 0x2122);
+}
+
+TEST(WireFormatTest, EveryWrongFieldIsNamed) {
+  const struct {
+    const char* name;
+    int begin, end;
+  } fields[] = {
+      {"magic number", 0, 4},      {"codec", 5, 6},  {"phase", 6, 7},
+      {"reserved byte", 7, 8},     {"piece", 8, 12}, {"round", 12, 16},
+      {"number of values", 16, 24}};
+  for (const auto& field : fields) {
+    for (int i = field.begin; i < field.end; ++i) {
+      for (int bit = 0; bit < 8; ++bit) {
+        std::vector<uint8_t> bytes = HeaderBytes();
+        bytes[i] ^= 1 << bit;
+        int64_t size = -1;
+        const absl::Status status = Read(bytes, &size);
+        EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+        EXPECT_THAT(std::string(status.message()), HasSubstr(field.name));
+        EXPECT_EQ(size, -1);
+      }
+    }
+  }
+}
+
+TEST(WireFormatTest, OtherVersionIsFailedPreconditionAndNamesBoth) {
+  std::vector<uint8_t> bytes = HeaderBytes();
+  bytes[4] = 7;
+  bytes[5] = 99;  // what else differs comes of the version
+  int64_t size;
+  const absl::Status status = Read(bytes, &size);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 7"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 1"));
+}
+
+TEST(WireFormatTest, SizeOutsideItsRangeIsDataLoss) {
+  const uint64_t max = kMaxSize;
+  for (const uint64_t good : {uint64_t{32}, uint64_t{33}, max}) {
+    int64_t size = -1;
+    EXPECT_TRUE(ReadWithSize(good, &size).ok());
+    EXPECT_EQ(size, static_cast<int64_t>(good));
+  }
+  for (const uint64_t bad :
+       {uint64_t{0}, uint64_t{31}, max + 1, uint64_t{1} << 63,
+        (uint64_t{1} << 63) + 100, std::numeric_limits<uint64_t>::max()}) {
+    int64_t size = -1;
+    const absl::Status status = ReadWithSize(bad, &size);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("size is"));
+    EXPECT_EQ(size, -1);
+  }
+}
+
+}  // namespace
+}  // namespace tf_gc
