@@ -127,14 +127,14 @@ absl::Status AllReduceOp::ResolveGroup(OpKernelContext* context,
   bool done = false;
   absl::Status status;
   CollectiveExecutor* const executor = context->collective_executor();
-  executor->CompleteParamsAsync(
-      context->device()->attributes(), params, context->cancellation_manager(),
-      [&](const absl::Status& s) {
-        std::lock_guard<std::mutex> lock(mutex);
-        status = s;
-        done = true;
-        resolved.notify_one();
-      });
+  executor->CompleteParamsAsync(context->device()->attributes(), params,
+                                context->cancellation_manager(),
+                                [&](const absl::Status& s) {
+                                  std::lock_guard<std::mutex> lock(mutex);
+                                  status = s;
+                                  done = true;
+                                  resolved.notify_one();
+                                });
   std::unique_lock<std::mutex> lock(mutex);
   const auto is_done = [&] { return done; };
   if (timeout_seconds_ > 0 &&
@@ -178,7 +178,8 @@ absl::Status AllReduceOp::RunExchange(OpKernelContext* context,
   CancellationToken token = CancellationManager::kInvalidToken;
   if (manager != nullptr) {
     token = manager->get_cancellation_token();
-    if (!manager->RegisterCallback(token, [transport] { transport->Cancel(); })) {
+    if (!manager->RegisterCallback(token,
+                                   [transport] { transport->Cancel(); })) {
       return absl::CancelledError("the step was cancelled");
     }
   }

@@ -38,8 +38,8 @@ class BytesTensorBuffer : public TensorBuffer {
 // The callbacks hold it, so that the runtime never touches freed memory.
 std::shared_ptr<Tensor> AsTensor(const Bytes& bytes) {
   auto* buffer = new BytesTensorBuffer(bytes);
-  auto tensor = std::make_shared<Tensor>(
-      tensorflow::DT_UINT8, TensorShape({bytes.size()}), buffer);
+  auto tensor = std::make_shared<Tensor>(tensorflow::DT_UINT8,
+                                         TensorShape({bytes.size()}), buffer);
   buffer->Unref();  // the tensor has a reference of its own
   return tensor;
 }
@@ -86,8 +86,8 @@ void CollectiveTransport::Send(int peer, const std::string& tag,
       members_[peer].device.name(), members_[peer].task, Key(rank_, peer, tag),
       device_, /*from_device_ctx=*/nullptr, AllocatorAttributes(), tensor.get(),
       DeviceLocality(), &cancellation_,
-      [self = shared_from_this(), tensor, done = std::move(done)](
-          const absl::Status& status) { done(status); });
+      [self = shared_from_this(), tensor,
+       done = std::move(done)](const absl::Status& status) { done(status); });
 }
 
 void CollectiveTransport::Receive(int peer, const std::string& tag,
@@ -95,12 +95,12 @@ void CollectiveTransport::Receive(int peer, const std::string& tag,
   const auto tensor = AsTensor(bytes);
   const CollGroupMember& member = members_[peer];
   remote_access_->RecvFromPeer(
-      member.device.name(), member.task, member.is_local,
-      Key(peer, rank_, tag), device_, /*to_device_ctx=*/nullptr,
-      AllocatorAttributes(), tensor.get(), DeviceLocality(),
+      member.device.name(), member.task, member.is_local, Key(peer, rank_, tag),
+      device_, /*to_device_ctx=*/nullptr, AllocatorAttributes(), tensor.get(),
+      DeviceLocality(),
       /*dev_to_dev_stream_index=*/0, &cancellation_,
-      [self = shared_from_this(), tensor, done = std::move(done)](
-          const absl::Status& status) { done(status); });
+      [self = shared_from_this(), tensor,
+       done = std::move(done)](const absl::Status& status) { done(status); });
 }
 
 }  // namespace tf_gc

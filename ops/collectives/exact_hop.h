@@ -36,7 +36,6 @@ class ExactHop : public Hop {
   int64_t piece_values() const override {
     return (int64_t{4} << 20) / sizeof(T);
   }
-  bool fixed_size() const override { return true; }
   int64_t MaxBodySize(const Piece& piece, Phase) const override {
     return piece.values * sizeof(T);
   }

@@ -29,9 +29,8 @@ class Hop {
   virtual Codec codec() const = 0;
   // The most values that a piece should have.
   virtual int64_t piece_values() const = 0;
-  // The size of a piece's body, at most; exactly so if fixed_size().
+  // The size of a piece's body, at most.
   virtual int64_t MaxBodySize(const Piece& piece, Phase phase) const = 0;
-  virtual bool fixed_size() const = 0;
 
   virtual void Prepare() = 0;
   virtual int64_t EncodeContribution(const Piece& piece, uint8_t* body) = 0;

@@ -9,16 +9,10 @@
 namespace tf_gc {
 namespace {
 
-// Small enough to cost nothing, large enough for the whole message of a small
-// bucket, which then needs no second round trip.
-constexpr int64_t kHeadSize = 256;
-
 std::string Tag(Phase phase, uint32_t piece) {
   return absl::StrCat(phase == Phase::kContribution ? "contribution" : "sum",
                       ":", piece);
 }
-
-int64_t HeadSize(int64_t max_size) { return std::min(max_size, kHeadSize); }
 
 // Any longer time would overflow the clock's 64 bits of nanoseconds.
 constexpr double kLongestSeconds = 1e9;
@@ -47,29 +41,27 @@ Mailbox::~Mailbox() {
 }
 
 void Mailbox::Send(const std::vector<int>& peers, const Header& header,
-                   int64_t max_size, bool fixed_size, const Bytes& buffer) {
+                   const Bytes& buffer) {
   const std::string tag = Tag(header.phase, header.piece);
   const int64_t size = static_cast<int64_t>(header.size);
-  const int64_t head = fixed_size ? size : HeadSize(max_size);
   WriteHeader(header, buffer.data());
-  if (size < head) std::memset(buffer.data() + size, 0, head - size);
+  if (size < kHeadSize) std::memset(buffer.data() + size, 0, kHeadSize - size);
   for (const int peer : peers) {
-    SendPart(peer, tag, buffer.Slice(0, head));
-    if (size > head) {
+    SendPart(peer, tag, buffer.Slice(0, kHeadSize));
+    if (size > kHeadSize) {
       SendPart(peer, absl::StrCat(tag, ":rest"),
-               buffer.Slice(head, size - head));
+               buffer.Slice(kHeadSize, size - kHeadSize));
     }
   }
 }
 
-void Mailbox::Expect(int peer, const Header& header, int64_t max_size,
-                     bool fixed_size) {
+void Mailbox::Expect(int peer, const Header& header, int64_t max_size) {
   const std::string tag = Tag(header.phase, header.piece);
   {
     std::lock_guard<std::mutex> lock(mutex_);
     incoming_[Key(peer, header.phase, header.piece)];
   }
-  const Bytes head(fixed_size ? max_size : HeadSize(max_size));
+  const Bytes head(kHeadSize);
   ReceivePart(peer, tag, head, [this, peer, header, max_size, tag, head] {
     OnHead(peer, header, max_size, tag, head);
   });

@@ -20,14 +20,18 @@
 
 namespace tf_gc {
 
-// The messages of one exchange. A message whose size all know goes in one
-// transfer. Any other goes in a head of fixed size, in which the header tells
-// the message's size, and, where it is longer, a remainder; as soon as a head
-// has come, the remainder is asked for, so that it is under way while the op
-// computes. The first error of any transfer, or of the deadline, ends the
-// exchange: every later call returns it.
+// The messages of one exchange. The first kHeadSize bytes of a message go in
+// one transfer: its header tells the size, and what is missing comes in a
+// second one, which is asked for as soon as the head has come, so that it is
+// under way while the op computes. Shorter messages are padded. The first error
+// of any transfer, or of the deadline, ends the exchange: every later call
+// returns it.
 class Mailbox {
  public:
+  // Small enough to cost nothing, large enough for the whole message of a small
+  // bucket, which then needs no second round trip.
+  static constexpr int64_t kHeadSize = 256;
+
   // The transport must outlive the mailbox. No deadline if timeout_seconds is
   // 0.
   Mailbox(Transport* transport, double timeout_seconds);
@@ -36,15 +40,13 @@ class Mailbox {
   ~Mailbox();
 
   // Sends the peers the message of header.size bytes at the beginning of
-  // `buffer`, after writing the header there; the buffer has room for max_size
-  // bytes. Both ends must give the same max_size and fixed_size; with the
-  // latter the message is exactly max_size bytes long.
+  // `buffer`, after writing the header there. The buffer has room for the
+  // message, and for kHeadSize bytes at least.
   void Send(const std::vector<int>& peers, const Header& header,
-            int64_t max_size, bool fixed_size, const Bytes& buffer);
+            const Bytes& buffer);
 
   // Begins to receive the message that agrees with `header` but for its size.
-  void Expect(int peer, const Header& header, int64_t max_size,
-              bool fixed_size);
+  void Expect(int peer, const Header& header, int64_t max_size);
 
   // Waits for an expected message. *message is the whole of it.
   absl::Status Take(int peer, Phase phase, uint32_t piece, Bytes* message);

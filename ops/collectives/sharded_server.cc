@@ -1,5 +1,6 @@
 #include "ops/collectives/sharded_server.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -72,21 +73,21 @@ class Exchange {
   void ExpectShard(int peer, Phase phase, const std::vector<Piece>& shard) {
     for (size_t p = 0; p < shard.size(); ++p) {
       mailbox_->Expect(peer, MakeHeader(phase, p, shard[p]),
-                       MaxSize(phase, shard[p]), hop_->fixed_size());
+                       MaxSize(phase, shard[p]));
     }
   }
 
   // Room for a message, and for what wide stores of an encoder write behind.
   Bytes NewMessage(Phase phase, const Piece& piece) const {
-    return Bytes(MaxSize(phase, piece) + Hop::kBodySlack);
+    return Bytes(std::max(MaxSize(phase, piece), Mailbox::kHeadSize) +
+                 Hop::kBodySlack);
   }
 
   void Send(const std::vector<int>& peers, Phase phase, size_t p,
             const Piece& piece, int64_t size, const Bytes& message) {
     Header header = MakeHeader(phase, p, piece);
     header.size = size;
-    mailbox_->Send(peers, header, MaxSize(phase, piece), hop_->fixed_size(),
-                   message);
+    mailbox_->Send(peers, header, message);
   }
 
   void Push() {

@@ -45,7 +45,6 @@ class ThreeLcHop : public Hop {
 
   Codec codec() const override { return Codec::kThreeLc; }
   int64_t piece_values() const override { return int64_t{8} << 20; }
-  bool fixed_size() const override { return false; }
   int64_t MaxBodySize(const Piece& piece, Phase phase) const override;
 
   void Prepare() override;
