@@ -83,7 +83,8 @@ class SegmentReader {
 }  // namespace
 
 ThreeLcHop::ThreeLcHop(std::vector<ThreeLcVariable>* variables,
-                       float sparsity_multiplier, float divisor, Commit_ commit)
+                       float sparsity_multiplier, float divisor,
+                       CommitCallback commit)
     : Hop(variables->size()),
       variables_(*variables),
       sparsity_multiplier_(sparsity_multiplier),

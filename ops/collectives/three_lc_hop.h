@@ -37,11 +37,11 @@ struct ThreeLcVariable {
 class ThreeLcHop : public Hop {
  public:
   // Tells for each variable whether it is non-finite; sets `reduced` for all.
-  using Commit_ = std::function<absl::Status(const std::vector<bool>&)>;
+  using CommitCallback = std::function<absl::Status(const std::vector<bool>&)>;
 
   // Sums are divided by `divisor`. `variables` must outlive the hop.
   ThreeLcHop(std::vector<ThreeLcVariable>* variables, float sparsity_multiplier,
-             float divisor, Commit_ commit);
+             float divisor, CommitCallback commit);
 
   Codec codec() const override { return Codec::kThreeLc; }
   int64_t piece_values() const override { return int64_t{8} << 20; }
@@ -64,7 +64,7 @@ class ThreeLcHop : public Hop {
   std::vector<ThreeLcVariable>& variables_;
   const float sparsity_multiplier_;
   const float divisor_;
-  const Commit_ commit_;
+  const CommitCallback commit_;
   std::vector<float> scales_;     // of the variables; NaN where non-finite here
   std::vector<bool> non_finite_;  // anywhere
 };

@@ -62,14 +62,10 @@ class MailboxTest : public testing::Test {
     });
   }
 
-  void Send(int64_t size, bool fixed_size = false,
-            int64_t max_size = kMaxSize) {
-    sender_.Send({1}, MakeHeader(size), max_size, fixed_size,
-                 MakeMessage(size));
+  void Send(int64_t size) {
+    sender_.Send({1}, MakeHeader(size), MakeMessage(size));
   }
-  void Expect(bool fixed_size = false, int64_t max_size = kMaxSize) {
-    receiver_.Expect(0, MakeHeader(0), max_size, fixed_size);
-  }
+  void Expect() { receiver_.Expect(0, MakeHeader(0), kMaxSize); }
   absl::Status Take(Bytes* message) {
     return receiver_.Take(0, Phase::kContribution, 0, message);
   }
@@ -120,24 +116,6 @@ TEST_F(MailboxTest, LongerMessageIsAHeadAndARemainder) {
   }
 }
 
-TEST_F(MailboxTest, HeadIsNoLongerThanTheLongestMessage) {
-  Expect(false, 40);
-  Send(35, false, 40);
-  Bytes message;
-  ASSERT_TRUE(Take(&message).ok());
-  ExpectIsMessage(message, 35);
-  EXPECT_THAT(TransferSizes(), ElementsAre(40));
-}
-
-TEST_F(MailboxTest, MessageOfFixedSizeIsOneTransfer) {
-  Expect(true);
-  Send(kMaxSize, true);
-  Bytes message;
-  ASSERT_TRUE(Take(&message).ok());
-  ExpectIsMessage(message, kMaxSize);
-  EXPECT_THAT(TransferSizes(), ElementsAre(kMaxSize));
-}
-
 TEST_F(MailboxTest, CountsWhatTheTransportWasHanded) {
   Expect();
   Send(600);
@@ -154,11 +132,10 @@ TEST_F(MailboxTest, PhasesAndPiecesAreKeptApart) {
                                        MakeHeader(50, Phase::kSum, 0),
                                        MakeHeader(400, Phase::kSum, 1)};
   for (const Header& header : headers) {
-    receiver_.Expect(0, header, kMaxSize, false);
+    receiver_.Expect(0, header, kMaxSize);
   }
   for (int i = 3; i >= 0; --i) {
-    sender_.Send({1}, headers[i], kMaxSize, false,
-                 MakeMessage(headers[i].size));
+    sender_.Send({1}, headers[i], MakeMessage(headers[i].size));
   }
   for (const Header& header : headers) {
     Bytes message;
@@ -170,10 +147,10 @@ TEST_F(MailboxTest, PhasesAndPiecesAreKeptApart) {
 TEST(MailboxOfManyTest, OneMessageGoesToSeveralPeers) {
   InProcessNetwork network(4);
   Mailbox sender(network.transport(1), 5);
-  sender.Send({0, 2, 3}, MakeHeader(300), kMaxSize, false, MakeMessage(300));
+  sender.Send({0, 2, 3}, MakeHeader(300), MakeMessage(300));
   for (const int rank : {0, 2, 3}) {
     Mailbox receiver(network.transport(rank), 5);
-    receiver.Expect(1, MakeHeader(0), kMaxSize, false);
+    receiver.Expect(1, MakeHeader(0), kMaxSize);
     Bytes message;
     ASSERT_TRUE(receiver.Take(1, Phase::kContribution, 0, &message).ok());
     ExpectIsMessage(message, 300);
@@ -184,7 +161,7 @@ TEST(MailboxOfManyTest, OneMessageGoesToSeveralPeers) {
 
 TEST_F(MailboxTest, MessageThatNeverComesIsDeadlineExceededAndNamesThePeer) {
   Mailbox receiver(network_.transport(1), 0.02);
-  receiver.Expect(0, MakeHeader(0, Phase::kSum, 3), kMaxSize, false);
+  receiver.Expect(0, MakeHeader(0, Phase::kSum, 3), kMaxSize);
   Bytes message;
   const absl::Status status = receiver.Take(0, Phase::kSum, 3, &message);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
@@ -198,7 +175,7 @@ TEST_F(MailboxTest, LostRemainderIsDeadlineExceeded) {
     transfer->dropped = transfer->tag == "contribution:0:rest";
   };
   Mailbox receiver(network_.transport(1), 0.02);
-  receiver.Expect(0, MakeHeader(0), kMaxSize, false);
+  receiver.Expect(0, MakeHeader(0), kMaxSize);
   Send(600);
   Bytes message;
   EXPECT_EQ(receiver.Take(0, Phase::kContribution, 0, &message).code(),
@@ -207,7 +184,7 @@ TEST_F(MailboxTest, LostRemainderIsDeadlineExceeded) {
 
 TEST_F(MailboxTest, MessageThatNobodyTakesIsDeadlineExceeded) {
   Mailbox sender(network_.transport(0), 0.02);
-  sender.Send({1}, MakeHeader(40), kMaxSize, false, MakeMessage(40));
+  sender.Send({1}, MakeHeader(40), MakeMessage(40));
   const absl::Status status = sender.Flush();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
 }
@@ -215,7 +192,7 @@ TEST_F(MailboxTest, MessageThatNobodyTakesIsDeadlineExceeded) {
 TEST_F(MailboxTest, TimeBeyondTheClockIsNoDeadline) {
   for (const double seconds : {0.0, 1e10, 1e30}) {
     Mailbox receiver(network_.transport(1), seconds);
-    receiver.Expect(0, MakeHeader(0), kMaxSize, false);
+    receiver.Expect(0, MakeHeader(0), kMaxSize);
     std::thread sender([this] {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       Send(40);
@@ -255,7 +232,7 @@ TEST_F(MailboxTest, FirstErrorStays) {
   };
   Expect();
   Send(40);
-  receiver_.Expect(0, MakeHeader(0, Phase::kSum), kMaxSize, false);
+  receiver_.Expect(0, MakeHeader(0, Phase::kSum), kMaxSize);
   EXPECT_EQ(Take(), absl::UnavailableError("transfer 1"));
 }
 
@@ -271,8 +248,8 @@ TEST_F(MailboxTest, EveryDamagedByteOfTheHeaderIsAnErrorThatNamesThePeer) {
     InProcessNetwork network(2);
     network.SetFault([i](Transfer* transfer) { transfer->bytes[i] ^= 0x80; });
     Mailbox sender(network.transport(0), 5), receiver(network.transport(1), 5);
-    receiver.Expect(0, MakeHeader(0), 160, false);
-    sender.Send({1}, MakeHeader(40), 160, false, MakeMessage(40));
+    receiver.Expect(0, MakeHeader(0), 160);
+    sender.Send({1}, MakeHeader(40), MakeMessage(40));
     Bytes message;
     const absl::Status status =
         receiver.Take(0, Phase::kContribution, 0, &message);
@@ -319,8 +296,8 @@ TEST(MailboxDestructorTest, WaitsForEveryCallback) {
   SlowTransport transport;
   {
     Mailbox mailbox(&transport, 5);
-    mailbox.Expect(1, MakeHeader(0), kMaxSize, false);
-    mailbox.Send({1}, MakeHeader(600), kMaxSize, false, MakeMessage(600));
+    mailbox.Expect(1, MakeHeader(0), kMaxSize);
+    mailbox.Send({1}, MakeHeader(600), MakeMessage(600));
   }
   EXPECT_EQ(transport.called(), 3);
 }
@@ -332,8 +309,8 @@ TEST(MailboxDestructorTest, EndsTransfersThatAreUnderWay) {
   });
   {
     Mailbox sender(network.transport(0), 5), receiver(network.transport(1), 5);
-    receiver.Expect(0, MakeHeader(0), kMaxSize, false);
-    sender.Send({1}, MakeHeader(600), kMaxSize, false, MakeMessage(600));
+    receiver.Expect(0, MakeHeader(0), kMaxSize);
+    sender.Send({1}, MakeHeader(600), MakeMessage(600));
   }
   SUCCEED() << "and nothing touches the mailboxes afterwards";
 }
