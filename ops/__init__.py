@@ -26,7 +26,7 @@ __all__ = [
 def _load_library():
     library = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libtf_gc_ops.so")
     if not os.path.exists(library):
-        raise ImportError(f"{library} is missing: build it with ./setup.sh, or pip install tf_gc")
+        raise ImportError(f"{library} is missing: run ./setup.sh or pip install . in a clone")
     return tf.load_op_library(library)
 
 

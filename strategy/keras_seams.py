@@ -7,6 +7,9 @@ else, a gradient can be told from any other tensor and matched to its variable.
 Keras 3's trainer builds a model from its first batch, which on several workers
 it first reduces over them: integers, and batches of different sizes, to no
 purpose, as only the shapes are used.
+
+Keras 3's loss scaling looks at the gradients before they are reduced: a worker
+that finds its own finite would go on to the reduction alone, and wait for ever.
 """
 
 import functools
@@ -80,6 +83,18 @@ def _build_from_local_batch(maybe_symbolic_build):
     return build
 
 
+def _check_all_workers(check_finite):
+    def check(optimizer, grads):
+        finite = check_finite(optimizer, grads)
+        strategy = tf.distribute.get_strategy()
+        if not hasattr(strategy, "reduce_gradients") or strategy.num_replicas_in_sync == 1:
+            return finite
+        broken = tf.cast(tf.logical_not(finite), tf.float32)
+        return tf.equal(tf.distribute.get_replica_context().all_reduce("SUM", broken), 0.0)
+
+    return check
+
+
 # (module, class or None, function, what replaces it)
 _SEAMS = (
     (
@@ -99,5 +114,11 @@ _SEAMS = (
         "TensorFlowTrainer",
         "_maybe_symbolic_build",
         _build_from_local_batch,
+    ),
+    (
+        "keras.src.optimizers.loss_scale_optimizer",
+        "LossScaleOptimizer",
+        "check_finite",
+        _check_all_workers,
     ),
 )

@@ -159,7 +159,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         )
 
     def _reduce(self, gradients, variables, reduce_op):
-        if not self.extended._use_merge_call():
+        if len(self.extended.worker_devices) == 1:
             return self._reducer.reduce(gradients, variables, reduce_op)
         return tf.distribute.get_replica_context().merge_call(
             _reduce_replicas, args=(self._reducer, gradients, variables, reduce_op)
@@ -167,16 +167,22 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 
 
 class _Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
-    """TensorFlow's implementation, which it overrides in two places."""
+    """TensorFlow's implementation, with few overrides."""
 
     def _use_merge_call(self):
-        # A worker's only replica has nobody to merge with. Without merging,
-        # gradients can be reduced in control flow (gradient accumulation).
+        # A worker's only replica has nobody to merge with.
         return len(self.worker_devices) > 1 and super()._use_merge_call()
 
     def _call_for_each_replica(self, fn, args, kwargs):
         keras_seams.redirect()  # Keras may have been imported meanwhile
-        return super()._call_for_each_replica(fn, args, kwargs)
+        if len(self.worker_devices) > 1:
+            return super()._call_for_each_replica(fn, args, kwargs)
+        # Nor does it need a thread of its own, from which gradients could not be
+        # reduced in control flow (gradient accumulation, loss scaling).
+        args, kwargs = distribute_utils.select_replica(0, (args, kwargs))
+        replica = tf.distribute.ReplicaContext(self._container_strategy(), self._id_in_cluster)
+        with replica, tf.device(self.worker_devices[0]):
+            return fn(*args, **kwargs)
 
     def _initialize_multi_worker(self, cluster_resolver):
         super()._initialize_multi_worker(cluster_resolver)

@@ -188,6 +188,34 @@ def fit(
     }
 
 
+def fit_with_an_overflow(compression, bad_rank):
+    """Half precision with loss scaling; one worker's gradients overflow in one step."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    keras = tf.keras
+    keras.utils.set_random_seed(0)
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        with strategy.scope():
+            model = _model(keras)
+            optimizer = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(0.05))
+            model.compile(optimizer=optimizer, loss="mse")
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    x = np.random.default_rng(rank()).standard_normal((96, 32)).astype(np.float32)
+    if rank() == bad_rank:
+        x[20] = 6e4
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    data = tf.data.Dataset.from_tensor_slices((x, x[:, :3])).batch(16).with_options(options)
+    model.fit(data, epochs=2, verbose=0)
+    weights = [w.numpy() for w in model.trainable_variables]
+    return {
+        "weights": fingerprint(weights),
+        "finite": all(np.isfinite(w).all() for w in weights),
+        "compressed_steps": strategy.traffic.steps,
+    }
+
+
 def stock_fit(epochs):
     """What `fit` gives with TensorFlow's own strategy (tf_keras only)."""
     model = _compiled(tf.distribute.MultiWorkerMirroredStrategy())

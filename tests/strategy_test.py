@@ -195,6 +195,13 @@ class KerasTest(parameterized.TestCase):
         ours = one([r["weights"] for r in cluster.run(programs.fit, None, 2)])
         self.assertEqual(ours, stock)
 
+    @parameterized.parameters(False, True)
+    def test_an_overflow_on_one_worker_skips_the_step_on_all(self, legacy_keras):
+        cluster = shared_cluster(2, legacy_keras)
+        result = one(cluster.run(programs.fit_with_an_overflow, tf_gc.ThreeLC(), 1))
+        self.assertTrue(result["finite"])
+        self.assertGreater(result["compressed_steps"], 0)
+
     def test_two_models_of_one_shape_keep_separate_residuals(self):
         result = one(shared_cluster(2).run(programs.two_models_of_one_shape))
         self.assertEqual(result["count"], 4)
