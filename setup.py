@@ -40,7 +40,9 @@ def bazel_build():
     out = os.path.join(ROOT, "build", "bazel-out", "")
     options.append("--symlink_prefix=" + out)
     os.makedirs(out, exist_ok=True)
-    subprocess.run([bazel, *startup, "build", *options, *targets], cwd=ROOT, env=environment, check=True)
+    subprocess.run(
+        [bazel, *startup, "build", *options, *targets], cwd=ROOT, env=environment, check=True
+    )
     return os.path.join(out, "bin")
 
 

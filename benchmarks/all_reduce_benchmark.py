@@ -103,8 +103,7 @@ class _Contender:
 def _measure(strategy, rank, mebibytes):
     rows = max(1, round(mebibytes * 2**20 / 4 / _COLUMNS))
     gradients = [
-        tf.random.stateless_normal([rows, _COLUMNS], [i, rank])
-        for i in range(_DIFFERENT_GRADIENTS)
+        tf.random.stateless_normal([rows, _COLUMNS], [i, rank]) for i in range(_DIFFERENT_GRADIENTS)
     ]
     contenders = [_Contender(strategy, name, rows) for name in _CONTENDERS]
     for contender in contenders:

@@ -52,7 +52,10 @@ def _count(files):
         for case in ElementTree.parse(file).iter("testcase"):
             if case.find("failure") is not None or case.find("error") is not None:
                 failed += 1
-            elif case.find("skipped") is not None or case.get("result") in ("suppressed", "skipped"):
+            elif case.find("skipped") is not None or case.get("result") in (
+                "suppressed",
+                "skipped",
+            ):
                 skipped += 1
             elif case.get("status", "run") == "run":
                 passed += 1

@@ -5,7 +5,6 @@ import json
 import pathlib
 import statistics
 import time
-from typing import Optional
 
 import keras
 import numpy as np
@@ -157,7 +156,7 @@ class _Recorder(keras.callbacks.Callback):
         self._step_seconds = []
 
     @property
-    def seconds_per_step(self) -> Optional[float]:
+    def seconds_per_step(self) -> float | None:
         """Median without the first steps; None after too few."""
         steps = self._step_seconds[_WARM_UP_STEPS:]
         return statistics.median(steps) if steps else None

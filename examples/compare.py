@@ -14,7 +14,7 @@ import re
 import statistics
 import sys
 import tempfile
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import matplotlib
 
@@ -61,7 +61,7 @@ class RunFailedError(RuntimeError):
     """A run did not end well; the message holds its last lines."""
 
 
-def train(run: Run, seed: str, bandwidth: Optional[str], on_epoch) -> dict:
+def train(run: Run, seed: str, bandwidth: str | None, on_epoch) -> dict:
     """Returns the report of one run; calls `on_epoch` with the number of each epoch done."""
     last_lines = collections.deque(maxlen=_LAST_LINES)
 
@@ -85,7 +85,7 @@ def train(run: Run, seed: str, bandwidth: Optional[str], on_epoch) -> dict:
         return json.loads(path.read_text(encoding="utf-8"))
 
 
-def train_all(console: rich.console.Console, bandwidth: Optional[str]) -> dict[str, list[dict]]:
+def train_all(console: rich.console.Console, bandwidth: str | None) -> dict[str, list[dict]]:
     """Returns the reports of every run, one for each seed."""
     columns = (
         rich.progress.TextColumn("{task.description}"),

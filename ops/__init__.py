@@ -13,9 +13,9 @@ __all__ = [
     "bucket",
     "bucket_traffic",
     "exact_all_reduce",
-    "three_lc_all_reduce",
     "quartic_decode",
     "quartic_encode",
+    "three_lc_all_reduce",
     "three_lc_decode",
     "three_lc_encode",
     "zero_run_decode",
@@ -158,9 +158,7 @@ def three_lc_encode(values, residual, sparsity_multiplier, name=None):
         multiplier is out of range. In a tf.function that is ValueError where
         it is known while tracing.
     """
-    return _library.tf_gc_three_lc_encode(
-        values, residual, sparsity_multiplier, name=name
-    )
+    return _library.tf_gc_three_lc_encode(values, residual, sparsity_multiplier, name=name)
 
 
 def three_lc_decode(encoded, shape, name=None):

@@ -59,8 +59,7 @@ class BucketTrafficOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     RefCountPtr<Bucket> bucket;
     OP_REQUIRES_OK(
-        context,
-        LookupResource(context, HandleFromInput(context, 0), &bucket));
+        context, LookupResource(context, HandleFromInput(context, 0), &bucket));
     const Traffic traffic = bucket->traffic();
     const int64_t totals[] = {traffic.rounds, traffic.bytes_sent,
                               traffic.bytes_received};
@@ -68,8 +67,8 @@ class BucketTrafficOp : public OpKernel {
       OP_REQUIRES_OK(context, Output(context, i, TensorShape({}), &totals[i]));
     }
     const TensorShape by_variable({bucket->variables()});
-    OP_REQUIRES_OK(context, Output(context, 3, by_variable,
-                                   traffic.values_sent.data()));
+    OP_REQUIRES_OK(context,
+                   Output(context, 3, by_variable, traffic.values_sent.data()));
     OP_REQUIRES_OK(context, Output(context, 4, by_variable,
                                    traffic.payload_bytes_sent.data()));
   }
@@ -99,8 +98,8 @@ class ExactAllReduceOp : public AllReduceOp {
       Tensor* reduced;
       TF_RETURN_IF_ERROR(context->forward_input_or_allocate_output(
           {i}, i, gradients[i].shape(), &reduced));
-      variables.push_back({gradients[i].flat<T>().data(),
-                           reduced->template flat<T>().data()});
+      variables.push_back(
+          {gradients[i].flat<T>().data(), reduced->template flat<T>().data()});
     }
     ExactHop<T> hop(std::move(variables), divisor());
     return exchange(&hop);
@@ -139,7 +138,8 @@ class ThreeLcAllReduceOp : public AllReduceOp {
     std::vector<ThreeLcVariable> variables;
     for (int i = 0; i < gradients.size(); ++i) {
       const float* values = nullptr;
-      TF_RETURN_IF_ERROR(Prepare(context, i, gradients[i], &states[i], &values));
+      TF_RETURN_IF_ERROR(
+          Prepare(context, i, gradients[i], &states[i], &values));
       variables.push_back({gradients[i].NumElements(), values,
                            states[i].old_residual.flat<float>().data(),
                            states[i].new_residual.flat<float>().data(),
@@ -169,8 +169,8 @@ class ThreeLcAllReduceOp : public AllReduceOp {
     }
     *value = input->scalar<float>()();
     if (!(*value >= 1 && *value < 2)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "sparsity_multiplier must be in [1, 2), got ", *value));
+      return absl::InvalidArgumentError(
+          absl::StrCat("sparsity_multiplier must be in [1, 2), got ", *value));
     }
     return absl::OkStatus();
   }
@@ -226,8 +226,8 @@ class ThreeLcAllReduceOp : public AllReduceOp {
         tensorflow::mutex_lock lock(*state.residual->mu());
         *state.residual->tensor() = state.new_residual;
       }
-      Tensor room = std::move(non_finite[i] ? state.new_residual
-                                            : state.old_residual);
+      Tensor room =
+          std::move(non_finite[i] ? state.new_residual : state.old_residual);
       if (!room.RefCountIsOne()) {
         TF_RETURN_IF_ERROR(context->allocate_temp(DT_FLOAT, shape, &room));
       }
@@ -254,15 +254,13 @@ REGISTER_KERNEL_BUILDER(Name("TfGc>Bucket").Device(DEVICE_CPU), BucketOp);
 REGISTER_KERNEL_BUILDER(Name("TfGc>BucketTraffic").Device(DEVICE_CPU),
                         BucketTrafficOp);
 
-#define REGISTER(T)                                               \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>ExactAllReduce")             \
-                              .Device(DEVICE_CPU)                 \
-                              .TypeConstraint<T>("T"),            \
-                          ExactAllReduceOp<T>);                   \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>ThreeLcAllReduce")           \
-                              .Device(DEVICE_CPU)                 \
-                              .TypeConstraint<T>("T"),            \
-                          ThreeLcAllReduceOp<T>);
+#define REGISTER(T)                                                            \
+  REGISTER_KERNEL_BUILDER(                                                     \
+      Name("TfGc>ExactAllReduce").Device(DEVICE_CPU).TypeConstraint<T>("T"),   \
+      ExactAllReduceOp<T>);                                                    \
+  REGISTER_KERNEL_BUILDER(                                                     \
+      Name("TfGc>ThreeLcAllReduce").Device(DEVICE_CPU).TypeConstraint<T>("T"), \
+      ThreeLcAllReduceOp<T>);
 REGISTER(float)
 REGISTER(Eigen::half)
 REGISTER(Eigen::bfloat16)

@@ -19,8 +19,7 @@ absl::Status AllReduceShape(InferenceContext* c) {
 
 absl::Status ThreeLcAllReduceShape(InferenceContext* c) {
   ShapeHandle scalar;
-  TF_RETURN_IF_ERROR(
-      c->WithRank(c->input(2 * c->num_outputs()), 0, &scalar));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(2 * c->num_outputs()), 0, &scalar));
   return AllReduceShape(c);
 }
 
@@ -34,16 +33,16 @@ absl::Status BucketTrafficShape(InferenceContext* c) {
 
 // Both flags are needed: without the second, the loss of a peer would become
 // an InternalError.
-#define TF_GC_ALL_REDUCE_OP(name)                      \
-  REGISTER_OP(name)                                    \
-      .Attr("N: int >= 1")                             \
-      .Attr("T: {float, half, bfloat16}")              \
-      .Attr("group_key: int")                          \
-      .Attr("group_size: int >= 1")                    \
-      .Attr("reduce_op: {'SUM', 'MEAN'} = 'SUM'")      \
-      .Attr("timeout_seconds: float = 0")              \
-      .SetIsStateful()                                 \
-      .SetIsDistributedCommunication()                 \
+#define TF_GC_ALL_REDUCE_OP(name)                 \
+  REGISTER_OP(name)                               \
+      .Attr("N: int >= 1")                        \
+      .Attr("T: {float, half, bfloat16}")         \
+      .Attr("group_key: int")                     \
+      .Attr("group_size: int >= 1")               \
+      .Attr("reduce_op: {'SUM', 'MEAN'} = 'SUM'") \
+      .Attr("timeout_seconds: float = 0")         \
+      .SetIsStateful()                            \
+      .SetIsDistributedCommunication()            \
       .Output("reduced: N * T")
 
 }  // namespace

@@ -49,7 +49,10 @@ def _reduce_with_strategy(reduction):
 
     def reduce(*args):
         strategy = tf.distribute.get_strategy()
-        if getattr(strategy, "compression", None) is None or tf.distribute.in_cross_replica_context():
+        if (
+            getattr(strategy, "compression", None) is None
+            or tf.distribute.in_cross_replica_context()
+        ):
             return reduction(*args)
         *optimizer, grads_and_vars = args
         grads_and_vars = list(grads_and_vars)

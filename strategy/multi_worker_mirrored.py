@@ -7,14 +7,14 @@ from tensorflow.python.distribute import (
     values,
 )
 from tensorflow.python.eager import context
-
-from tf_gc.fusion import DEFAULT_BUCKET_BYTES
-from tf_gc.policy import as_policy
-from tf_gc.strategy.collective_keys import count_in_graphs
 from tf_gc.strategy import keras_seams
+from tf_gc.strategy.collective_keys import count_in_graphs
 from tf_gc.strategy.peers import wait_for_peers
 from tf_gc.strategy.reducer import GradientReducer
 from tf_gc.strategy.residuals import Residuals
+
+from tf_gc.fusion import DEFAULT_BUCKET_BYTES
+from tf_gc.policy import as_policy
 from tf_gc.traffic import Traffic
 
 

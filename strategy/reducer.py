@@ -4,11 +4,11 @@ import dataclasses
 import itertools
 
 import tensorflow as tf
+from tf_gc.strategy.variables import name_of, unwrap
 
 from tf_gc import ops
 from tf_gc.compressors import AllReduce, Compressor, Uncompressed
 from tf_gc.fusion import Gradient, plan_buckets
-from tf_gc.strategy.variables import name_of, unwrap
 from tf_gc.traffic import Traffic, VariableTraffic
 
 # Of the group of all workers' CPUs; far from those that TensorFlow counts up.
@@ -93,7 +93,9 @@ class GradientReducer:
         return Traffic(steps, sent, received, values, uncompressed, tuple(variables))
 
     def _compressor(self, variable):
-        return self._policy.compressor_for(name_of(variable), unwrap(variable).shape) or Uncompressed()
+        return (
+            self._policy.compressor_for(name_of(variable), unwrap(variable).shape) or Uncompressed()
+        )
 
     def _reduce_bucket(self, compressor, gradients, variables, reduce_op):
         bucket = self._bucket(compressor, gradients[0].dtype, variables)

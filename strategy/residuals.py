@@ -6,7 +6,6 @@ import tensorflow as tf
 from tensorflow.python.distribute import values
 from tensorflow.python.ops import resource_variable_ops
 from tensorflow.python.trackable import base as trackable
-
 from tf_gc.strategy.variables import name_of, unwrap
 
 

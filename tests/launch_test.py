@@ -83,8 +83,10 @@ class _LaunchTest(parameterized.TestCase):
     def background(self, body, *arguments, workers=2):
         """Yields a running tf_gc-launch and its workers' process ids, then kills what is left."""
         with subprocess.Popen(
-            [sys.executable, "-m", "tf_gc.launch", f"--workers={workers}", *arguments]
-            + [self.write(body)],
+            [
+                *(sys.executable, "-m", "tf_gc.launch", f"--workers={workers}"),
+                *(*arguments, self.write(body)),
+            ],
             env=self.environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

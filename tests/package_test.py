@@ -70,12 +70,16 @@ class WheelTest(absltest.TestCase):
 
     def test_the_launcher_is_a_command(self):
         metadata = next((self.directory / "venv").glob("lib/python*/site-packages/*.dist-info"))
-        self.assertIn("tf_gc-launch = tf_gc.launch:main", (metadata / "entry_points.txt").read_text())
+        self.assertIn(
+            "tf_gc-launch = tf_gc.launch:main", (metadata / "entry_points.txt").read_text()
+        )
 
 
 class EditableTest(absltest.TestCase):
     def test_the_source_tree_is_what_is_imported(self):
-        program = "import tf_gc.ops, tf_gc.strategy; print(tf_gc.__file__); print(tf_gc.ops.__file__)"
+        program = (
+            "import tf_gc.ops, tf_gc.strategy; print(tf_gc.__file__); print(tf_gc.ops.__file__)"
+        )
         result = _run(sys.executable, "-c", program, cwd=tempfile.gettempdir())
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(

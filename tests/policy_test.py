@@ -83,9 +83,7 @@ class FusionTest(absltest.TestCase):
         for bucket in buckets:
             members = [gradients[i] for i in bucket]
             self.assertLen({(g.compressor, g.dtype) for g in members}, 1)
-            self.assertTrue(
-                len(bucket) == 1 or sum(g.size * g.dtype.size for g in members) <= 4096
-            )
+            self.assertTrue(len(bucket) == 1 or sum(g.size * g.dtype.size for g in members) <= 4096)
 
     def test_the_last_variables_travel_first(self):
         gradients = [Gradient(tf_gc.ThreeLC(), tf.float32, 600) for _ in range(4)]

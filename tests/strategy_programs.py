@@ -68,7 +68,13 @@ def stock_sum(step):
 def reduce_list(compression):
     """Reduces many variables of many kinds in one step; returns results and traffic."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
-    shapes = {"kernel": (40, 50), "bias": (50,), "small": (3, 3), "excluded": (40, 50), "empty": (0, 7)}
+    shapes = {
+        "kernel": (40, 50),
+        "bias": (50,),
+        "small": (3, 3),
+        "excluded": (40, 50),
+        "empty": (0, 7),
+    }
     variables = [_variable(strategy, shape, name) for name, shape in shapes.items()]
     variables.append(_variable(strategy, (6, 5), "embedding"))
     variables.append(_variable(strategy, (40, 50), "double", tf.float64))

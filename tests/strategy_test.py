@@ -58,7 +58,12 @@ class ReductionTest(parameterized.TestCase):
     def test_short_floats_come_back_as_they_went(self, dtype):
         dtype = tf.as_dtype(dtype).as_numpy_dtype
         delivered = one(
-            [d for d, _ in shared_cluster(2).run(programs.reduce_steps, tf_gc.ThreeLC(), "SUM", 2, dtype)]
+            [
+                d
+                for d, _ in shared_cluster(2).run(
+                    programs.reduce_steps, tf_gc.ThreeLC(), "SUM", 2, dtype
+                )
+            ]
         )
         self.assertEqual(delivered.dtype, dtype)
         self.assertGreater(np.abs(delivered.astype(np.float32)).max(), 0)
@@ -67,7 +72,12 @@ class ReductionTest(parameterized.TestCase):
     def test_uncompressed_gradients_are_summed_to_rounding(self, dtype, tolerance):
         dtype = tf.as_dtype(dtype).as_numpy_dtype
         delivered = one(
-            [d for d, _ in shared_cluster(3).run(programs.reduce_steps, tf_gc.Policy(), "SUM", 1, dtype)]
+            [
+                d
+                for d, _ in shared_cluster(3).run(
+                    programs.reduce_steps, tf_gc.Policy(), "SUM", 1, dtype
+                )
+            ]
         )
         parts = [programs.gaussian(0, worker=w).astype(dtype) for w in range(3)]
         expected = sum(part.astype(np.float64) for part in parts)
@@ -76,7 +86,10 @@ class ReductionTest(parameterized.TestCase):
         )
 
     def test_same_seed_gives_the_same_bits_again(self):
-        run = [shared_cluster(3).run(programs.reduce_steps, tf_gc.ThreeLC(), "SUM", 3) for _ in range(2)]
+        run = [
+            shared_cluster(3).run(programs.reduce_steps, tf_gc.ThreeLC(), "SUM", 3)
+            for _ in range(2)
+        ]
         np.testing.assert_equal(run[0], run[1])
 
     def test_one_worker_changes_nothing_and_sends_nothing(self):
@@ -178,7 +191,14 @@ class KerasTest(parameterized.TestCase):
 
     def test_steps_per_execution_changes_no_bit(self):
         fingerprints = [
-            one([r["weights"] for r in shared_cluster(2).run(programs.fit, tf_gc.ThreeLC(), 1, 6, steps_per_execution=n)])
+            one(
+                [
+                    r["weights"]
+                    for r in shared_cluster(2).run(
+                        programs.fit, tf_gc.ThreeLC(), 1, 6, steps_per_execution=n
+                    )
+                ]
+            )
             for n in (1, 3)
         ]
         self.assertEqual(*fingerprints)

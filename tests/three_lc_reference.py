@@ -16,9 +16,7 @@ def quartic_encode(ternary):
     digits = [int(q) + 1 for q in np.ravel(ternary)]
     digits += [0] * (-len(digits) % 5)
     size = len(digits) // 5
-    return [
-        sum(digits[j * size + i] * 3 ** (4 - j) for j in range(5)) for i in range(size)
-    ]
+    return [sum(digits[j * size + i] * 3 ** (4 - j) for j in range(5)) for i in range(size)]
 
 
 def zero_run_encode(quartic):

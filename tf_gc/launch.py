@@ -22,7 +22,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import rich.console
 import rich.text
@@ -70,7 +70,7 @@ _libc = ctypes.CDLL(None)
 class OutputLine(NamedTuple):
     """One line of output."""
 
-    worker: Optional[int]  # None: the launcher's own words
+    worker: int | None  # None: the launcher's own words
     stream: str  # "stdout" or "stderr"
     text: str
 
@@ -79,10 +79,10 @@ def launch(
     command: Sequence[str],
     *,
     workers: int,
-    bandwidth: Optional[str] = None,
+    bandwidth: str | None = None,
     grace: float = 15.0,
-    log_dir: Optional[str] = None,
-    on_line: Optional[Callable[[OutputLine], None]] = None,
+    log_dir: str | None = None,
+    on_line: Callable[[OutputLine], None] | None = None,
 ) -> int:
     """Runs `command` in `workers` processes that form a cluster, and waits for them.
 
@@ -163,7 +163,7 @@ class _LineBuffer:
         *complete, self._pending = self._END.split(self._pending + data)
         lines = [
             text
-            for text, end in zip(complete[::2], complete[1::2])
+            for text, end in zip(complete[::2], complete[1::2], strict=False)
             if end.endswith(b"\n") or (text and self._progress_is_due())
         ]
         if len(self._pending) > _CHUNK:
@@ -204,7 +204,7 @@ class _Printer:
         stream.flush()
 
 
-def _prefix(stream, worker: Optional[int]) -> str:
+def _prefix(stream, worker: int | None) -> str:
     """Returns "[worker 0] ", in colour where `stream` shows colours."""
     if worker is None:
         text = rich.text.Text("[tf_gc-launch]", style="bold")
@@ -280,8 +280,8 @@ class _Job:
         self,
         command: Sequence[str],
         workers: int,
-        network: Optional[network_namespaces.NetworkNamespaces],
-        log_dir: Optional[str],
+        network: network_namespaces.NetworkNamespaces | None,
+        log_dir: str | None,
     ) -> None:
         """Starts the processes; without a network they meet on the loopback interface."""
         if network:
@@ -452,7 +452,7 @@ def _define_flags() -> flags.FlagValues:
     return values
 
 
-def _check_bandwidth(bandwidth: Optional[str]) -> bool:
+def _check_bandwidth(bandwidth: str | None) -> bool:
     try:
         return bandwidth is None or network_namespaces.bits_per_second(bandwidth) > 0
     except ValueError as error:
@@ -487,7 +487,7 @@ def _command(program: Sequence[str], is_module: bool) -> list[str]:
     return [sys.executable, "-u", *program]
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line `argv`, by default that of this process; returns the exit code."""
     values = _define_flags()
     try:

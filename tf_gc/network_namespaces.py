@@ -20,7 +20,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from typing import Optional
 
 # Bridges of different launches never meet, so all may use the same addresses.
 _SUBNET = ipaddress.ip_network("10.77.0.0/16")
@@ -47,7 +46,7 @@ def bits_per_second(bandwidth: str) -> int:
     return bits
 
 
-def why_unavailable() -> Optional[str]:
+def why_unavailable() -> str | None:
     """Returns what to do before namespaces can be made here, or None when they can."""
     missing = [name for name in ("ip", "tc") if not _tool(name)]
     if missing:
@@ -57,7 +56,7 @@ def why_unavailable() -> Optional[str]:
     return None
 
 
-def _tool(name: str) -> Optional[str]:
+def _tool(name: str) -> str | None:
     # Where they are, but not on every PATH.
     return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
@@ -176,7 +175,7 @@ def _call(tool: str, *arguments: str) -> subprocess.CompletedProcess:
     )
 
 
-def _start_time(pid: int) -> Optional[str]:
+def _start_time(pid: int) -> str | None:
     """Returns when process `pid` started, in clock ticks since boot; None when there is none."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from tests import three_lc_reference as reference
 from tf_gc import kernels
 
-_GOLDEN = os.path.join(
-    os.path.dirname(os.path.abspath(__file__)), "..", "golden", "three_lc.json"
-)
+_GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "three_lc.json")
 
 hypothesis.settings.register_profile(
     "tf_gc", deadline=None, derandomize=True, database=None, max_examples=60
@@ -46,13 +44,9 @@ def _floats(values):
     return np.array(values, np.float32)
 
 
-_TERNARY = st.lists(st.integers(-1, 1), max_size=400).map(
-    lambda values: np.array(values, np.int8)
-)
+_TERNARY = st.lists(st.integers(-1, 1), max_size=400).map(lambda values: np.array(values, np.int8))
 # Half of them 121, so that there are runs.
-_QUARTIC = st.lists(st.one_of(st.just(121), st.integers(0, 242)), max_size=400).map(
-    _bytes
-)
+_QUARTIC = st.lists(st.one_of(st.just(121), st.integers(0, 242)), max_size=400).map(_bytes)
 _FLOAT = st.floats(width=32, min_value=-(2.0**100), max_value=2.0**100)
 _VALUES = st.lists(_FLOAT, max_size=200).map(_floats)
 _MULTIPLIERS = st.floats(1, 2, exclude_max=True, width=32)
@@ -78,14 +72,10 @@ class GoldenTest(InstructionSetTestCase):
                 scale, ternary, quantized_residual = kernels.three_lc_quantize(
                     values, residual, multiplier
                 )
-                encoded, residual = kernels.three_lc_encode(
-                    values, residual, multiplier
-                )
+                encoded, residual = kernels.three_lc_encode(values, residual, multiplier)
                 self.assertEqual(np.float32(scale), np.float32(step["scale"]))
                 self.assertEqual(ternary.tolist(), step["ternary"])
-                self.assertEqual(
-                    kernels.quartic_encode(ternary).tolist(), step["quartic"]
-                )
+                self.assertEqual(kernels.quartic_encode(ternary).tolist(), step["quartic"])
                 self.assertEqual(encoded[:4].view("<f4")[0], scale)
                 self.assertEqual(encoded[4:].tolist(), step["zero_run"])
                 np.testing.assert_array_equal(residual, _floats(step["residual"]))
@@ -141,9 +131,7 @@ class QuarticTest(InstructionSetTestCase):
     @hypothesis.given(_TERNARY)
     def test_decoding_inverts_encoding(self, ternary):
         encoded = kernels.quartic_encode(ternary)
-        np.testing.assert_array_equal(
-            kernels.quartic_decode(encoded, ternary.shape), ternary
-        )
+        np.testing.assert_array_equal(kernels.quartic_decode(encoded, ternary.shape), ternary)
 
     def test_a_strided_array_is_read_in_its_own_order(self):
         ternary = np.array([[1, -1, 0], [0, 1, 1]], np.int8)
@@ -199,18 +187,14 @@ class ZeroRunTest(InstructionSetTestCase):
                 quartic = _bytes([7] + [121] * run + [9])
                 encoded = kernels.zero_run_encode(quartic)
                 self.assertEqual(encoded.tolist(), [7, *codes, 9])
-                np.testing.assert_array_equal(
-                    kernels.zero_run_decode(encoded, run + 2), quartic
-                )
+                np.testing.assert_array_equal(kernels.zero_run_decode(encoded, run + 2), quartic)
 
     @hypothesis.given(_QUARTIC, st.sampled_from(kernels.instruction_sets()))
     def test_decoding_inverts_encoding(self, quartic, instruction_set):
         kernels.set_instruction_set(instruction_set)
         encoded = kernels.zero_run_encode(quartic)
         self.assertEqual(encoded.tolist(), reference.zero_run_encode(quartic))
-        np.testing.assert_array_equal(
-            kernels.zero_run_decode(encoded, quartic.size), quartic
-        )
+        np.testing.assert_array_equal(kernels.zero_run_decode(encoded, quartic.size), quartic)
 
     def test_a_byte_above_242_is_named_with_its_index(self):
         with self.assertRaisesRegex(ValueError, "quartic .*got 255 at index 2"):
@@ -250,15 +234,11 @@ class ThreeLcTest(InstructionSetTestCase):
 
     @hypothesis.given(_VALUES, _MULTIPLIERS, st.data())
     def test_encoding_agrees_with_the_reference(self, values, multiplier, data):
-        residual = _floats(
-            data.draw(st.lists(_FLOAT, min_size=values.size, max_size=values.size))
-        )
+        residual = _floats(data.draw(st.lists(_FLOAT, min_size=values.size, max_size=values.size)))
         expected, expected_residual = reference.encode(values, residual, multiplier)
         for instruction_set in kernels.instruction_sets():
             kernels.set_instruction_set(instruction_set)
-            encoded, new_residual = kernels.three_lc_encode(
-                values, residual, multiplier
-            )
+            encoded, new_residual = kernels.three_lc_encode(values, residual, multiplier)
             self.assertEqual(encoded.tolist(), expected)
             np.testing.assert_array_equal(new_residual, expected_residual)
 
@@ -274,9 +254,7 @@ class ThreeLcTest(InstructionSetTestCase):
     def test_delivered_plus_new_residual_is_values_plus_residual(self, multiplier):
         for n in [0, 1, 4, 5, 64, 199, 12345]:
             values, residual = _gradient(n, 1), _gradient(n, 2)
-            encoded, new_residual = kernels.three_lc_encode(
-                values, residual, multiplier
-            )
+            encoded, new_residual = kernels.three_lc_encode(values, residual, multiplier)
             delivered = kernels.three_lc_decode(encoded, [n])
             # t - M q is exact, so that adding M q gives t back.
             np.testing.assert_array_equal(
@@ -290,9 +268,7 @@ class ThreeLcTest(InstructionSetTestCase):
             kernels.set_instruction_set(instruction_set)
             encoded, new_residual = kernels.three_lc_encode(values, residual, 1.75)
             decoded = kernels.three_lc_decode(encoded, values.shape)
-            results.append(
-                (encoded.tobytes(), new_residual.tobytes(), decoded.tobytes())
-            )
+            results.append((encoded.tobytes(), new_residual.tobytes(), decoded.tobytes()))
         for result in results:
             self.assertEqual(result, results[0])
 

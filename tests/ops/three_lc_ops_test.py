@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from tests import three_lc_reference as reference
 from tf_gc import ops
 
-_GOLDEN = os.path.join(
-    os.path.dirname(os.path.abspath(__file__)), "..", "golden", "three_lc.json"
-)
+_GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "three_lc.json")
 
 hypothesis.settings.register_profile(
     "tf_gc", deadline=None, derandomize=True, database=None, max_examples=30
@@ -104,14 +102,10 @@ class RoundTripTest(parameterized.TestCase):
         for n in range(201):
             ternary = np.random.default_rng(n).integers(-1, 2, n).astype(np.int8)
             quartic = ops.quartic_encode(ternary)
-            self.assertEqual(
-                quartic.numpy().tolist(), reference.quartic_encode(ternary)
-            )
+            self.assertEqual(quartic.numpy().tolist(), reference.quartic_encode(ternary))
             np.testing.assert_array_equal(ops.quartic_decode(quartic, [n]), ternary)
 
-    @hypothesis.given(
-        st.lists(st.one_of(st.just(121), st.integers(0, 242)), max_size=300)
-    )
+    @hypothesis.given(st.lists(st.one_of(st.just(121), st.integers(0, 242)), max_size=300))
     def test_zero_run_decoding_inverts_encoding(self, quartic):
         encoded = ops.zero_run_encode(_bytes(quartic))
         self.assertEqual(encoded.numpy().tolist(), reference.zero_run_encode(quartic))
@@ -210,9 +204,7 @@ class ErrorTest(parameterized.TestCase):
         self._assert_invalid(
             "encoded .*padding .*got 1 at index 0", ops.quartic_decode, _bytes([1]), [4]
         )
-        self._assert_invalid(
-            "quartic .*got 255 at index 0", ops.zero_run_encode, _bytes([255])
-        )
+        self._assert_invalid("quartic .*got 255 at index 0", ops.zero_run_encode, _bytes([255]))
 
     def test_ranks_other_than_the_documented_are_refused(self):
         matrix = tf.zeros([1, 1], tf.uint8)
@@ -242,9 +234,7 @@ class ErrorTest(parameterized.TestCase):
         ]:
             with (
                 self.subTest(function=function.__name__),
-                self.assertRaises(
-                    (tf.errors.InvalidArgumentError, TypeError, ValueError)
-                ),
+                self.assertRaises((tf.errors.InvalidArgumentError, TypeError, ValueError)),
             ):
                 function(*args)
 
@@ -253,9 +243,7 @@ class ErrorTest(parameterized.TestCase):
         shape = tf.constant([-5], dtype)
         self._assert_invalid("shape .*-5", ops.quartic_decode, _bytes([0]), shape)
         self._assert_invalid("shape .*-5", ops.three_lc_decode, _bytes([0] * 5), shape)
-        self._assert_invalid(
-            "size .*-5", ops.zero_run_decode, _bytes([0]), tf.constant(-5, dtype)
-        )
+        self._assert_invalid("size .*-5", ops.zero_run_decode, _bytes([0]), tf.constant(-5, dtype))
 
     def test_a_shape_with_too_many_values_is_refused_before_it_is_allocated(self):
         huge = tf.constant([2**31, 2**31], tf.int64)
@@ -263,16 +251,12 @@ class ErrorTest(parameterized.TestCase):
         payload = _bytes([0, 0, 128, 63, 255])
         self._assert_invalid("encoded", ops.quartic_decode, payload, huge)
         self._assert_data_loss("ends before", ops.three_lc_decode, payload, huge)
-        self._assert_data_loss(
-            "encoded", ops.zero_run_decode, payload, tf.constant(2**62)
-        )
+        self._assert_data_loss("encoded", ops.zero_run_decode, payload, tf.constant(2**62))
         for decode in ops.quartic_decode, ops.three_lc_decode:
             self._assert_invalid("shape", decode, payload, overflowing)
 
     def test_sizes_that_do_not_fit_are_refused(self):
-        self._assert_invalid(
-            "encoded .*2 bytes.*got 1", ops.quartic_decode, _bytes([0]), [6]
-        )
+        self._assert_invalid("encoded .*2 bytes.*got 1", ops.quartic_decode, _bytes([0]), [6])
         self._assert_invalid(
             "residual .*got .*3",
             ops.three_lc_encode,
