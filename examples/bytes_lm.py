@@ -92,7 +92,7 @@ def main(argv):
     training = common.training_data(cluster, *windows(training_text))
     inputs, labels = windows(test_text)
     spread = np.linspace(0, len(inputs) - 1, _TEST_WINDOWS).astype(int)
-    test = common.test_data(inputs[spread], labels[spread], _TEST_BATCH)
+    test = common.test_data(cluster, inputs[spread], labels[spread], _TEST_BATCH)
     with cluster.strategy.scope():
         model = build_model(FLAGS.layers)
         model.compile(

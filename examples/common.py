@@ -69,13 +69,13 @@ def training_data(cluster: Cluster, inputs: np.ndarray, labels: np.ndarray) -> D
         .take(steps_in_pass * cluster.batch_size)
         .shard(cluster.workers, cluster.index)
         .repeat()
-        .batch(FLAGS.batch_size, drop_remainder=True)
+        .batch(cluster.batch_size, drop_remainder=True)  # see _already_sharded
         .prefetch(2)
     )
     return Data(_already_sharded(dataset), FLAGS.steps_per_epoch or steps_in_pass)
 
 
-def test_data(inputs: np.ndarray, labels: np.ndarray, batch_size: int) -> Data:
+def test_data(cluster: Cluster, inputs: np.ndarray, labels: np.ndarray, batch_size: int) -> Data:
     """Returns the whole set for every worker, so that the metric is exactly that of the set.
 
     Raises:
@@ -83,11 +83,17 @@ def test_data(inputs: np.ndarray, labels: np.ndarray, batch_size: int) -> Data:
     """
     if len(inputs) % batch_size:
         raise ValueError(f"batch_size {batch_size} does not divide {len(inputs)} examples")
-    dataset = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(batch_size).repeat()
+    dataset = tf.data.Dataset.from_tensor_slices((inputs, labels)).repeat()
+    dataset = dataset.batch(batch_size * cluster.workers)  # see _already_sharded
     return Data(_already_sharded(dataset), len(inputs) // batch_size)
 
 
 def _already_sharded(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Keeps TensorFlow from sharding; it still cuts every batch in one part per worker.
+
+    A worker gets all parts of its own dataset, one a step, so that the dataset's batches must be
+    as many times larger as there are workers.
+    """
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return dataset.with_options(options)

@@ -56,8 +56,8 @@ def main(argv):
     x_train, x_test, y_train, y_test = sklearn.model_selection.train_test_split(
         images, digits.target, test_size=_TEST_SIZE, stratify=digits.target, random_state=0
     )
-    training = common.training_data(cluster, x_train, y_train)
-    test = common.test_data(x_test, y_test, _TEST_SIZE)
+    training = common.training_data(cluster, x_train, keras.utils.to_categorical(y_train))
+    test = common.test_data(cluster, x_test, keras.utils.to_categorical(y_test), _TEST_SIZE)
     with cluster.strategy.scope():
         model = build_model()
         model.compile(
@@ -67,7 +67,7 @@ def main(argv):
                 ),
                 momentum=0.8,
             ),
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            loss=keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1),
             metrics=["accuracy"],
         )
     common.train(cluster, model, training, test, metric="accuracy")
