@@ -13,13 +13,16 @@ import multiprocessing.connection
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 
+from tf_gc.launch import free_ports
+
 _TIMEOUT_SECONDS = 240
+_GRACE_SECONDS = 30
 
 
 class WorkerError(RuntimeError):
@@ -31,7 +34,8 @@ class Cluster:
 
     def __init__(self, workers, environment=None, absent=()):
         """Starts them, but for those in `absent`, which are in TF_CONFIG all the same."""
-        addresses = _free_addresses(workers)
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
+        self.broken = False
         self._logs = tempfile.TemporaryDirectory()
         self._workers = {
             index: _Worker(index, addresses, environment or {}, self._log(index))
@@ -52,29 +56,55 @@ class Cluster:
           WorkerError: it raised in some worker, or a worker died.
         """
         outcomes = self.outcomes(function, *args, **kwargs)
-        for index, outcome in enumerate(outcomes):
-            if isinstance(outcome, Exception):
-                raise WorkerError(f"worker {index}: {outcome}\n{self._tail(index)}")
+        failures = [
+            f"worker {index}: {outcome}\n{self._tail(index)}"
+            for index, outcome in zip(self._workers, outcomes, strict=True)
+            if isinstance(outcome, Exception)
+        ]
+        if failures:
+            self.broken = True  # TensorFlow's collectives may be
+            raise WorkerError("\n".join(failures))
         return outcomes
 
     def outcomes(self, function, *args, **kwargs):
         """The same, with the exception in place of the result where one was raised."""
         self.begin(function, *args, **kwargs)
-        return [self.end(index) for index in self._workers]
+        return self.end()
 
     def begin(self, function, *args, **kwargs):
         """Makes all workers begin to run a function."""
         for worker in self._workers.values():
             worker.connection.send((function, args, kwargs))
 
-    def end(self, index):
-        """Returns the result, or the exception, of one worker."""
-        connection = self._workers[index].connection
-        if not connection.poll(_TIMEOUT_SECONDS):
-            return TimeoutError(f"no answer in {_TIMEOUT_SECONDS} s\n{self._tail(index)}")
+    def end(self, indices=None):
+        """Returns the results, or the exceptions, of all workers or of some.
+
+        When one has failed, the others have _GRACE_SECONDS to end as well; after
+        a time-out the cluster is of no more use.
+        """
+        indices = list(self._workers) if indices is None else list(indices)
+        waiting = {self._workers[index].connection: index for index in indices}
+        outcomes = {}
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        while waiting:
+            ready = multiprocessing.connection.wait(waiting, deadline - time.monotonic())
+            if not ready:
+                self.broken = True
+                for index in waiting.values():
+                    outcomes[index] = TimeoutError(f"no answer\n{self._tail(index)}")
+                break
+            for connection in ready:
+                index = waiting.pop(connection)
+                outcomes[index] = self._receive(index)
+                if isinstance(outcomes[index], Exception):
+                    deadline = min(deadline, time.monotonic() + _GRACE_SECONDS)
+        return [outcomes[index] for index in indices]
+
+    def _receive(self, index):
         try:
-            return pickle.loads(connection.recv_bytes())
-        except EOFError:
+            return pickle.loads(self._workers[index].connection.recv_bytes())
+        except (EOFError, ConnectionResetError):
+            self.broken = True
             return WorkerError(f"the process died\n{self._tail(index)}")
 
     def kill(self, index):
@@ -125,14 +155,6 @@ class _Worker:
             self.process.wait(timeout=1)
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
-
-
-def _free_addresses(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
 
 
 def _serve(connection):

@@ -17,6 +17,8 @@ _clusters = {}
 def shared_cluster(workers, legacy_keras=False):
     """A cluster of so many workers, started once and kept for all tests."""
     key = (workers, legacy_keras)
+    if key in _clusters and _clusters[key].broken:
+        _clusters.pop(key).close()
     if key not in _clusters:
         _clusters[key] = Cluster(workers, {"TF_USE_LEGACY_KERAS": str(int(legacy_keras))})
     return _clusters[key]
@@ -253,8 +255,8 @@ class FailureTest(parameterized.TestCase):
             cluster.begin(programs.reduce_for_ever)
             time.sleep(1)  # so that it dies in the middle of a step
             cluster.kill(victim)
-            for index in {0, 1, 2} - {victim}:
-                self.assertEqual(cluster.end(index)[0], "UnavailableError")
+            for error, _ in cluster.end({0, 1, 2} - {victim}):
+                self.assertEqual(error, "UnavailableError")
 
     def test_a_worker_that_never_starts_is_deadline_exceeded(self):
         with Cluster(2, absent=[1]) as cluster:

@@ -287,7 +287,7 @@ class _Job:
         if network:
             endpoints = [f"{address}:{_PORTS[0]}" for address in network.addresses]
         else:
-            endpoints = [f"127.0.0.1:{port}" for port in _free_ports(workers)]
+            endpoints = [f"127.0.0.1:{port}" for port in free_ports(workers)]
         for index in range(workers):
             own_command = network.command(index, command) if network else command
             worker = _Worker(index, own_command, _environment(endpoints, index))
@@ -399,7 +399,8 @@ def _environment(endpoints: list[str], index: int) -> dict[str, str]:
     return environment
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Returns ports of this machine that nothing listens on, and no outgoing connection takes."""
     ports = []
     with contextlib.ExitStack() as stack:
         for port in random.sample(_PORTS, len(_PORTS)):

@@ -31,6 +31,7 @@ class BucketLayout {
   BucketLayout(const std::vector<int64_t>& variable_sizes, int ranks,
                int64_t piece_values);
 
+  int ranks() const { return shards_.size(); }
   const std::vector<Piece>& shard(int rank) const { return shards_[rank]; }
 
  private:

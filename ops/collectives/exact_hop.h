@@ -40,7 +40,7 @@ class ExactHop : public Hop {
     return piece.values * sizeof(T);
   }
 
-  void Prepare() override {}
+  void Prepare(const BucketLayout&, int) override {}
 
   int64_t EncodeContribution(const Piece& piece, uint8_t* body) override {
     for (const Segment& segment : piece.segments) {

@@ -32,7 +32,8 @@ class Hop {
   // The size of a piece's body, at most.
   virtual int64_t MaxBodySize(const Piece& piece, Phase phase) const = 0;
 
-  virtual void Prepare() = 0;
+  // Before anything is sent. `rank` is this rank, the server of that shard.
+  virtual void Prepare(const BucketLayout& layout, int rank) = 0;
   virtual int64_t EncodeContribution(const Piece& piece, uint8_t* body) = 0;
   virtual void StartSum(const Piece& piece) = 0;
   virtual absl::Status AddContribution(const Piece& piece, const uint8_t* body,

@@ -30,7 +30,7 @@ class Exchange {
 
   absl::Status Run() {
     ExpectAll();
-    hop_->Prepare();
+    hop_->Prepare(layout_, rank_);
     Push();
     std::vector<Bytes> sums(own_.size());
     for (size_t p = 0; p < own_.size(); ++p) {

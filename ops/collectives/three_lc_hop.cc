@@ -101,12 +101,27 @@ int64_t ThreeLcHop::MaxBodySize(const Piece& piece, Phase phase) const {
   return size;
 }
 
-void ThreeLcHop::Prepare() {
+void ThreeLcHop::Prepare(const BucketLayout& layout, int rank) {
+  // The values that the rank serves itself are looked at, but do not count for
+  // the scale: what is left of sums there is larger than what is sent.
+  std::vector<float> max_abs(variables_.size());
+  for (int r = 0; r < layout.ranks(); ++r) {
+    for (const Piece& piece : layout.shard(r)) {
+      for (const Segment& segment : piece.segments) {
+        const ThreeLcVariable& variable = variables_[segment.variable];
+        const float found =
+            MaxAbsSum(variable.values + segment.begin,
+                      variable.residual + segment.begin, segment.length);
+        if (!std::isfinite(found)) {
+          max_abs[segment.variable] = kNaN;
+        } else if (r != rank && found > max_abs[segment.variable]) {
+          max_abs[segment.variable] = found;
+        }
+      }
+    }
+  }
   for (size_t v = 0; v < variables_.size(); ++v) {
-    const ThreeLcVariable& variable = variables_[v];
-    scales_[v] =
-        Scale(sparsity_multiplier_,
-              MaxAbsSum(variable.values, variable.residual, variable.size));
+    scales_[v] = Scale(sparsity_multiplier_, max_abs[v]);
     non_finite_[v] = std::isnan(scales_[v]);
   }
 }

@@ -23,13 +23,13 @@ struct ThreeLcVariable {
   float* reduced;  // set by the commit callback
 };
 
-// A contribution is t = values + residual of the rank, quantised with the
-// scale of the whole variable; a sum is quantised by its server with the scale
-// of the segment. What quantisation leaves over goes into new_residual: of a
-// contribution in the segments that other ranks serve, of the sum in those that
-// this rank serves, where its own contribution is added exactly and leaves
-// nothing. So the residuals of all ranks add up to all that is undelivered, in
-// units of the sum.
+// A contribution is t = values + residual of the rank, quantised with one scale
+// for all that the rank sends of the variable; a sum is quantised by its server
+// with the scale of the segment. What quantisation leaves over goes into
+// new_residual: of a contribution in the segments that other ranks serve, of
+// the sum in those that this rank serves, where its own contribution is added
+// exactly and leaves nothing. So the residuals of all ranks add up to all that
+// is undelivered, in units of the sum.
 //
 // A variable that is non-finite on any rank becomes NaN on all, and its
 // residual is not to be replaced. Every contribution tells every server which
@@ -47,7 +47,7 @@ class ThreeLcHop : public Hop {
   int64_t piece_values() const override { return int64_t{8} << 20; }
   int64_t MaxBodySize(const Piece& piece, Phase phase) const override;
 
-  void Prepare() override;
+  void Prepare(const BucketLayout& layout, int rank) override;
   int64_t EncodeContribution(const Piece& piece, uint8_t* body) override;
   void StartSum(const Piece& piece) override;
   absl::Status AddContribution(const Piece& piece, const uint8_t* body,
@@ -65,7 +65,9 @@ class ThreeLcHop : public Hop {
   const float sparsity_multiplier_;
   const float divisor_;
   const CommitCallback commit_;
-  std::vector<float> scales_;     // of the variables; NaN where non-finite here
+  // Of what this rank sends of each variable; NaN where that is non-finite
+  // here.
+  std::vector<float> scales_;
   std::vector<bool> non_finite_;  // anywhere
 };
 

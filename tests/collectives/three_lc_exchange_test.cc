@@ -145,15 +145,18 @@ void ReferenceOfVariable(size_t v, const std::vector<Place>& places,
                          const Options& options, Ranks* ranks) {
   const size_t n = places.size();
   const int count = ranks->size();
-  // 1. Each rank adds its residual and finds the scale of the variable.
+  // 1. Each rank adds its residual and finds the scale of what it will send.
   std::vector<Floats> t(count, Floats(n));
   Floats scales(count);
   bool finite = true;
   for (int r = 0; r < count; ++r) {
+    Floats sent;
     for (size_t i = 0; i < n; ++i) {
       t[r][i] = (*ranks)[r].gradients[v][i] + (*ranks)[r].residuals[v][i];
+      if (places[i].server != r) sent.push_back(t[r][i]);
+      finite = finite && std::isfinite(t[r][i]);
     }
-    scales[r] = ReferenceScale(options.sparsity_multiplier, t[r]);
+    scales[r] = ReferenceScale(options.sparsity_multiplier, sent);
     finite = finite && !std::isnan(scales[r]);
   }
   if (!finite) {

@@ -84,7 +84,6 @@ absl::Status AddContribution(const Piece& piece,
                              const std::vector<uint8_t>& body,
                              Variables* variables) {
   ThreeLcHop hop = variables->MakeHop();
-  hop.Prepare();
   hop.StartSum(piece);
   const absl::Status status =
       hop.AddContribution(piece, body.data(), body.size());
