@@ -32,7 +32,7 @@ benchmark: setup
 	@build_tools/benchmark.sh
 
 evaluate: setup
-	@$(PYTHON) examples/compare.py --seeds 0,1,2 --out results/evaluate
+	@$(PYTHON) examples/compare.py --seeds 0,1,2 --epochs 20 --out results/evaluate
 
 wheel: setup
 	@$(PYTHON) -m pip wheel -q --no-deps --no-build-isolation --wheel-dir dist .
