@@ -4,10 +4,12 @@ Bazel's test targets come first, then the package as pip installs it. The last
 line is "N passed, N failed", over the cases of all suites (", N skipped" if any).
 """
 
+import json
 import pathlib
 import subprocess
 import sys
 import tempfile
+import urllib.parse
 import xml.etree.ElementTree as ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -15,49 +17,48 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 def main():
     with tempfile.TemporaryDirectory() as directory:
+        events = pathlib.Path(directory, "events.json")
         package_xml = pathlib.Path(directory, "package_test.xml")
         codes = [
-            subprocess.run(["bazel", "test", "//..."], cwd=ROOT).returncode,
-            subprocess.run(
-                [sys.executable, "tests/package_test.py", f"--xml_output_file={package_xml}"],
-                cwd=ROOT,
-            ).returncode,
+            _run("bazel", "test", f"--build_event_json_file={events}", "//..."),
+            _run(sys.executable, "tests/package_test.py", f"--xml_output_file={package_xml}"),
         ]
-        passed, failed, skipped = _count([*_bazel_logs(), package_xml])
+        passed, failed, skipped = _count([*_bazel_reports(events), package_xml])
     if any(codes) and not failed:
         failed = 1  # a target that could not be built, or a process that died
     print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed else 0
 
 
-def _bazel_logs():
-    """The test.xml of each test target that there is now."""
-    tests = _bazel("query", "tests(//...) except attr(tags, manual, //...)").split()
-    logs = pathlib.Path(_bazel("info", "bazel-testlogs").strip())
-    return [logs / label.removeprefix("//").replace(":", "/") / "test.xml" for label in tests]
+def _run(*command):
+    return subprocess.run(command, cwd=ROOT).returncode
 
 
-def _bazel(*arguments):
-    return subprocess.run(
-        ["bazel", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
+def _bazel_reports(events):
+    """The test.xml of each target that was run, or has not changed since."""
+    if not events.exists():
+        return []
+    lines = [json.loads(line) for line in events.read_text(encoding="utf-8").splitlines()]
+    return [
+        pathlib.Path(urllib.parse.urlparse(output["uri"]).path)
+        for line in lines
+        for output in line.get("testResult", {}).get("testActionOutput", [])
+        if output["name"] == "test.xml"
+    ]
 
 
-def _count(files):
+def _count(reports):
     passed = failed = skipped = 0
-    for file in files:
-        if not file.exists():
+    for report in reports:
+        if not report.exists():
             failed += 1
             continue
-        for case in ElementTree.parse(file).iter("testcase"):
+        for case in ElementTree.parse(report).iter("testcase"):
             if case.find("failure") is not None or case.find("error") is not None:
                 failed += 1
-            elif case.find("skipped") is not None or case.get("result") in (
-                "suppressed",
-                "skipped",
-            ):
+            elif case.find("skipped") is not None or case.get("status") == "notrun":
                 skipped += 1
-            elif case.get("status", "run") == "run":
+            else:
                 passed += 1
     return passed, failed, skipped
 
