@@ -121,14 +121,14 @@ def table(reports: dict[str, list[dict]]) -> rich.table.Table:
     """
     result = rich.table.Table()
     result.add_column("run", no_wrap=True)
-    for heading in ("accuracy, %", "s a step", "kB a step", "bits a value", "ratio", "speed-up"):
+    for heading in ("accuracy", "s a step", "kB a step", "bits a value", "ratio", "speed-up"):
         result.add_column(heading, justify="right")
     baseline = _mean(reports[RUNS[0].title], lambda report: report["seconds_per_step"])
     for title, of_run in reports.items():
         seconds = _mean(of_run, lambda report: report["seconds_per_step"])
         result.add_row(
             title,
-            _mean_and_range(of_run, lambda report: 100 * report["final"]["accuracy"], "{:.1f}"),
+            _mean_and_range(of_run, lambda report: 100 * report["final"]["accuracy"], "{:.1f}") + " %",
             _mean_and_range(of_run, lambda report: report["seconds_per_step"], "{:.3f}"),
             f"{_mean(of_run, _bytes_per_step) / 1000:.1f}",
             f"{_mean(of_run, _bits_per_value):.2f}",
