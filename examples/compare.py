@@ -128,7 +128,7 @@ def table(reports: dict[str, list[dict]]) -> rich.table.Table:
         seconds = _mean(of_run, lambda report: report["seconds_per_step"])
         result.add_row(
             title,
-            _mean_and_range(of_run, lambda report: 100 * report["final"]["accuracy"], "{:.1f}") + " %",
+            _mean_and_range(of_run, _accuracy, "{:.1f}") + " %",
             _mean_and_range(of_run, lambda report: report["seconds_per_step"], "{:.3f}"),
             f"{_mean(of_run, _bytes_per_step) / 1000:.1f}",
             f"{_mean(of_run, _bits_per_value):.2f}",
@@ -136,6 +136,10 @@ def table(reports: dict[str, list[dict]]) -> rich.table.Table:
             f"{baseline / seconds:.1f}",
         )
     return result
+
+
+def _accuracy(report):
+    return 100 * report["final"]["accuracy"]
 
 
 def _bytes_per_step(report):
