@@ -57,9 +57,10 @@ class BucketTrafficOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
+    ResourceHandle handle;
+    OP_REQUIRES_OK(context, GetHandle(context->input(0), "bucket", &handle));
     RefCountPtr<Bucket> bucket;
-    OP_REQUIRES_OK(
-        context, LookupResource(context, HandleFromInput(context, 0), &bucket));
+    OP_REQUIRES_OK(context, LookupResource(context, handle, &bucket));
     const Traffic traffic = bucket->traffic();
     const int64_t totals[] = {traffic.rounds, traffic.bytes_sent,
                               traffic.bytes_received};
@@ -180,8 +181,10 @@ class ThreeLcAllReduceOp : public AllReduceOp {
                        State* state, const float** values) {
     OpInputList residuals;
     TF_RETURN_IF_ERROR(context->input_list("residuals", &residuals));
-    TF_RETURN_IF_ERROR(LookupResource(
-        context, residuals[i].scalar<ResourceHandle>()(), &state->residual));
+    ResourceHandle handle;
+    TF_RETURN_IF_ERROR(
+        GetHandle(residuals[i], absl::StrCat("residuals[", i, "]"), &handle));
+    TF_RETURN_IF_ERROR(LookupResource(context, handle, &state->residual));
     {
       tensorflow::tf_shared_lock lock(*state->residual->mu());
       state->old_residual = *state->residual->tensor();

@@ -396,6 +396,26 @@ def come_late(timeout_seconds, absent_rank):
         reduce(gaussian(1))
 
 
+def bad_inputs(sparsity_multiplier=1.0, residual_shape=_SHAPE, bucket_rank=0):
+    """Calls the op itself, with one input that it must refuse."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy()
+    with tf.device(f"{strategy.extended._worker_device}/device:CPU:0"):
+        residual = tf.raw_ops.VarHandleOp(
+            dtype=tf.float32, shape=residual_shape, shared_name="residual"
+        )
+        tf.raw_ops.AssignVariableOp(resource=residual, value=tf.zeros(residual_shape))
+        bucket = tf.reshape(tf_gc.ops.bucket(key="bad", variables=1), [1] * bucket_rank)
+        tf_gc.ops.three_lc_all_reduce(
+            [tf.zeros(_SHAPE)],
+            [residual],
+            sparsity_multiplier,
+            bucket,
+            group_key=77,
+            group_size=2,
+            timeout_seconds=20.0,
+        )
+
+
 def different_compressors():
     """Worker 0 compresses, the others do not."""
     compression = tf_gc.ThreeLC() if rank() == 0 else tf_gc.Policy()

@@ -271,6 +271,17 @@ class FailureTest(parameterized.TestCase):
         self.assertIn("task:1", errors[0].message)
         self.assertIsNone(errors[1])
 
+    @parameterized.parameters(
+        ({"sparsity_multiplier": 2.0}, r"sparsity_multiplier must be in \[1, 2\)"),
+        ({"residual_shape": (5, 7)}, r"residuals\[0\] must be a float32 variable of shape"),
+        ({"bucket_rank": 1}, "bucket must be a scalar resource handle"),
+    )
+    def test_a_bad_input_of_the_op_is_refused_by_name(self, arguments, message):
+        with Cluster(2) as cluster:
+            for error in cluster.outcomes(programs.bad_inputs, **arguments):
+                self.assertIsInstance(error, tf.errors.InvalidArgumentError)
+                self.assertRegex(error.message, message)
+
     def test_workers_that_compress_differently_get_an_error_that_says_so(self):
         with Cluster(2) as cluster:
             errors = cluster.outcomes(programs.different_compressors)

@@ -59,6 +59,17 @@ void CountTraffic(const BucketLayout& layout, int rank, int ranks,
 
 }  // namespace
 
+absl::Status GetHandle(const tensorflow::Tensor& input, const std::string& name,
+                       tensorflow::ResourceHandle* handle) {
+  if (!tensorflow::TensorShapeUtils::IsScalar(input.shape())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " must be a scalar resource handle, got shape ",
+                     input.shape().DebugString()));
+  }
+  *handle = input.scalar<tensorflow::ResourceHandle>()();
+  return absl::OkStatus();
+}
+
 AllReduceOp::AllReduceOp(OpKernelConstruction* context)
     : AsyncOpKernel(context) {
   std::string reduce_op;
@@ -89,11 +100,12 @@ void AllReduceOp::ComputeAsync(OpKernelContext* context, DoneCallback done) {
 }
 
 absl::Status AllReduceOp::Run(OpKernelContext* context) {
-  const tensorflow::Tensor* handle;
-  TF_RETURN_IF_ERROR(context->input("bucket", &handle));
+  const tensorflow::Tensor* input;
+  TF_RETURN_IF_ERROR(context->input("bucket", &input));
+  tensorflow::ResourceHandle handle;
+  TF_RETURN_IF_ERROR(GetHandle(*input, "bucket", &handle));
   RefCountPtr<Bucket> bucket;
-  TF_RETURN_IF_ERROR(LookupResource(
-      context, handle->scalar<tensorflow::ResourceHandle>()(), &bucket));
+  TF_RETURN_IF_ERROR(LookupResource(context, handle, &bucket));
   OpInputList gradients;
   TF_RETURN_IF_ERROR(context->input_list("gradients", &gradients));
   if (gradients.size() != bucket->variables()) {

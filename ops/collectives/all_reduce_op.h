@@ -16,6 +16,11 @@
 
 namespace tf_gc {
 
+// The handle in a resource input of an op; `name` is the input's, for the
+// error.
+absl::Status GetHandle(const tensorflow::Tensor& input, const std::string& name,
+                       tensorflow::ResourceHandle* handle);
+
 // Runs on a thread of the collective executor's unbounded queue, resolves the
 // group, and exchanges the bucket through the hop that a subclass makes. As in
 // TensorFlow's own collectives, an error that is not a cancellation aborts the
