@@ -104,24 +104,42 @@ void AddResidual(const float* values, const float* residual, int64_t n,
 // processor can do one while it waits for the memory that the other needs.
 inline constexpr int64_t kEncodeBlock = 128;
 
+// The scale M as Quantize needs it.
+struct Scale {
+  Ints plus;   // The bits of M
+  Ints minus;  // and of -M.
+  // 2 |t| > M where |t| is above the largest number that is at most M / 2.
+  Floats upper;
+  Floats lower;
+};
+
+inline Scale MakeScale(float scale) {
+  int32_t bits;
+  __builtin_memcpy(&bits, &scale, sizeof(bits));
+  // Half of a number has one exponent less, or, denormal, its bits shifted.
+  constexpr int32_t kExponent = 0x00800000;
+  const int32_t half = bits < 2 * kExponent ? bits >> 1 : bits - kExponent;
+  return {Ints{} | bits, Ints{} | bits | kSignBit,
+          reinterpret_cast<Floats>(Ints{} | half),
+          reinterpret_cast<Floats>(Ints{} | half | kSignBit)};
+}
+
 // Quantises one vector: returns q and stores the new residual.
 template <bool kHasResidual>
-inline Ints Quantize(const float* values, const float* residual, Floats scale,
+inline Ints Quantize(const float* values, const float* residual, Scale scale,
                      float* new_residual) {
   const Floats t = LoadSum<kHasResidual>(values, residual);
-  const Ints bits = reinterpret_cast<Ints>(t);
-  const Floats magnitude = reinterpret_cast<Floats>(bits & kMagnitudeBits);
-  const Ints is_large = magnitude + magnitude > scale;
-  const Ints delivered =
-      ((bits & kSignBit) | reinterpret_cast<Ints>(scale)) & is_large;
+  const Ints is_above = t > scale.upper;
+  const Ints is_below = t < scale.lower;
+  const Ints delivered = (is_above & scale.plus) | (is_below & scale.minus);
   Store(t - reinterpret_cast<Floats>(delivered), new_residual);
-  return ((bits >> 31) | 1) & is_large;
+  return is_below - is_above;
 }
 
 // Quantises kVectorBytes values.
 template <bool kHasResidual>
 inline Bytes QuantizeVector(const float* values, const float* residual,
-                            Floats scale, float* new_residual) {
+                            Scale scale, float* new_residual) {
   Ints q[4];
   for (int k = 0; k < 4; ++k) {
     const int i = k * kLanes;
@@ -134,7 +152,7 @@ inline Bytes QuantizeVector(const float* values, const float* residual,
 // Quantises n < kVectorBytes values; the other q are -1, whose digit is that of
 // padding.
 template <bool kHasResidual>
-Bytes QuantizeRest(const float* values, const float* residual, Floats scale,
+Bytes QuantizeRest(const float* values, const float* residual, Scale scale,
                    int64_t n, float* new_residual) {
   Bytes q = ~Bytes{};
   if (n <= 0) return q;
@@ -153,7 +171,7 @@ Bytes QuantizeRest(const float* values, const float* residual, Floats scale,
 template <bool kHasResidual>
 void TernaryQuantizeOf(const float* values, const float* residual, float scale,
                        int64_t n, int8_t* ternary, float* new_residual) {
-  const Floats scales = Broadcast(scale);
+  const Scale scales = MakeScale(scale);
   int64_t i = 0;
   for (; i + kVectorBytes <= n; i += kVectorBytes) {
     Store(QuantizeVector<kHasResidual>(values + i, residual + i, scales,
@@ -182,7 +200,7 @@ template <bool kHasResidual>
 struct Encoder {
   const float* values;
   const float* residual;  // An address to add to even if there is none.
-  Floats scale;
+  Scale scale;
   int64_t n;
   int64_t partition;
   float* new_residual;
@@ -239,7 +257,7 @@ struct Encoder {
 int64_t Encode(const float* values, const float* residual, float scale,
                int64_t n, int64_t partition, int64_t begin, int64_t end,
                float* new_residual, uint8_t* payload, int64_t* pending) {
-  const Floats scales = Broadcast(scale);
+  const Scale scales = MakeScale(scale);
   return residual ? Encoder<true>{values, residual,  scales,
                                   n,      partition, new_residual}
                         .Encode(begin, end, payload, pending)

@@ -20,6 +20,7 @@ using Floats = std::vector<float>;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kMax = std::numeric_limits<float>::max();
+constexpr float kMin = std::numeric_limits<float>::min();
 constexpr float kDenormal = std::numeric_limits<float>::denorm_min();
 
 // Every size up to 200, some around the blocks' limits, and a large one.
@@ -212,7 +213,10 @@ TEST_P(ThreeLcTest, EncodesExtremeValuesExactly) {
       {std::nextafter(half_max, kMax), half_max, kMax},
       {kDenormal, -kDenormal, 0, -0.0f},
       {3 * kDenormal, 2 * kDenormal, kDenormal},
-      {std::numeric_limits<float>::min(), kDenormal, -kDenormal},
+      {kMin, kDenormal, -kDenormal},
+      {std::nextafter(2 * kMin, 0.0f), kMin, std::nextafter(kMin, 0.0f)},
+      {2 * kMin, kMin, std::nextafter(kMin, 1.0f)},
+      {kMin + kDenormal, kMin / 2, kMin / 2 + kDenormal},
       {1, 0.5f, std::nextafter(0.5f, 1.0f), std::nextafter(0.5f, 0.0f)},
       {-0.0f, -0.0f, 0},
   };
