@@ -10,6 +10,12 @@ from tf_gc.ops.all_reduce import (
     exact_all_reduce,
     three_lc_all_reduce,
 )
+from tf_gc.ops.quantization import (
+    pack_bits,
+    stochastic_quantize,
+    table_sum,
+    unpack_bits,
+)
 from tf_gc.ops.three_lc import (
     quartic_decode,
     quartic_encode,
@@ -23,11 +29,15 @@ __all__ = [
     "bucket",
     "bucket_traffic",
     "exact_all_reduce",
+    "pack_bits",
     "quartic_decode",
     "quartic_encode",
+    "stochastic_quantize",
+    "table_sum",
     "three_lc_all_reduce",
     "three_lc_decode",
     "three_lc_encode",
+    "unpack_bits",
     "zero_run_decode",
     "zero_run_encode",
 ]
