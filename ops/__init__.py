@@ -16,6 +16,8 @@ from tf_gc.ops.quantization import (
     table_sum,
     unpack_bits,
 )
+from tf_gc.ops.signs import sign_merge, sign_pack, sign_unpack
+from tf_gc.ops.ternary import stochastic_ternary_quantize, ternary_quantize
 from tf_gc.ops.three_lc import (
     quartic_decode,
     quartic_encode,
@@ -34,6 +36,11 @@ __all__ = [
     "quartic_encode",
     "stochastic_quantize",
     "table_sum",
+    "sign_merge",
+    "sign_pack",
+    "sign_unpack",
+    "stochastic_ternary_quantize",
+    "ternary_quantize",
     "three_lc_all_reduce",
     "three_lc_decode",
     "three_lc_encode",

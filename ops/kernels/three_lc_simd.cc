@@ -3,20 +3,11 @@
 #include "ops/kernels/kernel_table.h"
 #include "ops/kernels/quartic-inl.h"
 #include "ops/kernels/simd-inl.h"
+#include "ops/kernels/ternary-inl.h"
 #include "ops/kernels/zero_run-inl.h"
 
 namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET {
 namespace {
-
-// Bits are copied: arithmetic might flush a denormal value.
-inline Floats Broadcast(float value) {
-  int32_t bits;
-  __builtin_memcpy(&bits, &value, sizeof(bits));
-  return reinterpret_cast<Floats>(Ints{} | bits);
-}
-
-inline constexpr int32_t kMagnitudeBits = 0x7fffffff;
-inline constexpr int32_t kSignBit = ~kMagnitudeBits;
 
 // values + residual, of which there may be none.
 template <bool kHasResidual>
@@ -103,26 +94,6 @@ void AddResidual(const float* values, const float* residual, int64_t n,
 // The quartic bytes between two turns of zero-run encoding: few, so that the
 // processor can do one while it waits for the memory that the other needs.
 inline constexpr int64_t kEncodeBlock = 128;
-
-// The scale M as Quantize needs it.
-struct Scale {
-  Ints plus;   // The bits of M
-  Ints minus;  // and of -M.
-  // 2 |t| > M where |t| is above the largest number that is at most M / 2.
-  Floats upper;
-  Floats lower;
-};
-
-inline Scale MakeScale(float scale) {
-  int32_t bits;
-  __builtin_memcpy(&bits, &scale, sizeof(bits));
-  // Half of a number has one exponent less, or, denormal, its bits shifted.
-  constexpr int32_t kExponent = 0x00800000;
-  const int32_t half = bits < 2 * kExponent ? bits >> 1 : bits - kExponent;
-  return {Ints{} | bits, Ints{} | bits | kSignBit,
-          reinterpret_cast<Floats>(Ints{} | half),
-          reinterpret_cast<Floats>(Ints{} | half | kSignBit)};
-}
 
 // Quantises one vector: returns q and stores the new residual.
 template <bool kHasResidual>

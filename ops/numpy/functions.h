@@ -8,6 +8,8 @@
 namespace tf_gc::kernels {
 
 void AddQuantizationFunctions(pybind11::module_& module);
+void AddSignsFunctions(pybind11::module_& module);
+void AddTernaryFunctions(pybind11::module_& module);
 void AddThreeLcFunctions(pybind11::module_& module);
 
 }  // namespace tf_gc::kernels
