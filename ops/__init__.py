@@ -18,6 +18,12 @@ from tf_gc.ops.quantization import (
 )
 from tf_gc.ops.signs import sign_merge, sign_pack, sign_unpack
 from tf_gc.ops.ternary import stochastic_ternary_quantize, ternary_quantize
+from tf_gc.ops.selection import (
+    chunk_argmax,
+    pack_indices,
+    top_k_indices,
+    unpack_indices,
+)
 from tf_gc.ops.three_lc import (
     quartic_decode,
     quartic_encode,
@@ -30,8 +36,10 @@ from tf_gc.ops.three_lc import (
 __all__ = [
     "bucket",
     "bucket_traffic",
+    "chunk_argmax",
     "exact_all_reduce",
     "pack_bits",
+    "pack_indices",
     "quartic_decode",
     "quartic_encode",
     "stochastic_quantize",
@@ -45,6 +53,8 @@ __all__ = [
     "three_lc_decode",
     "three_lc_encode",
     "unpack_bits",
+    "top_k_indices",
+    "unpack_indices",
     "zero_run_decode",
     "zero_run_encode",
 ]

@@ -64,6 +64,7 @@ PYBIND11_MODULE(kernels, module) {
   AddQuantizationFunctions(module);
   AddSignsFunctions(module);
   AddTernaryFunctions(module);
+  AddSelectionFunctions(module);
   AddThreeLcFunctions(module);
   module.def("instruction_sets", PyInstructionSets, kInstructionSetsDoc);
   module.def("set_instruction_set", PySetInstructionSet, py::arg("name"),
