@@ -23,6 +23,10 @@ from tf_gc.ops.selection import (
     pack_indices,
     top_k_indices,
     unpack_indices,
+from tf_gc.ops.hadamard import (
+    hadamard,
+    inverse_randomized_hadamard,
+    randomized_hadamard,
 )
 from tf_gc.ops.three_lc import (
     quartic_decode,
@@ -49,6 +53,11 @@ __all__ = [
     "sign_unpack",
     "stochastic_ternary_quantize",
     "ternary_quantize",
+    "hadamard",
+    "inverse_randomized_hadamard",
+    "quartic_decode",
+    "quartic_encode",
+    "randomized_hadamard",
     "three_lc_all_reduce",
     "three_lc_decode",
     "three_lc_encode",

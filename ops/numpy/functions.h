@@ -11,6 +11,7 @@ void AddQuantizationFunctions(pybind11::module_& module);
 void AddSignsFunctions(pybind11::module_& module);
 void AddTernaryFunctions(pybind11::module_& module);
 void AddSelectionFunctions(pybind11::module_& module);
+void AddHadamardFunctions(pybind11::module_& module);
 void AddThreeLcFunctions(pybind11::module_& module);
 
 }  // namespace tf_gc::kernels

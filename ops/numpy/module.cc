@@ -65,6 +65,7 @@ PYBIND11_MODULE(kernels, module) {
   AddSignsFunctions(module);
   AddTernaryFunctions(module);
   AddSelectionFunctions(module);
+  AddHadamardFunctions(module);
   AddThreeLcFunctions(module);
   module.def("instruction_sets", PyInstructionSets, kInstructionSetsDoc);
   module.def("set_instruction_set", PySetInstructionSet, py::arg("name"),
