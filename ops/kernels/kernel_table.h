@@ -20,14 +20,12 @@ struct BitPackingTable {
   void (*unpack)(const uint8_t* packed, int64_t n, int bits, uint8_t* indices);
 };
 
-// Where the decoding of a zero-run encoding goes on.
-struct ZeroRunPosition {
-  int64_t offset;   // of the next encoded byte,
-  int64_t pending;  // after the zeros of a run that are still to come.
+struct ChunkArgmaxTable {
+  // Adds `first` to every index.
+  void (*chunk_argmax)(const float* values, int64_t n, int64_t chunk,
+                       int64_t first, int32_t* indices);
 };
 
-// Everywhere `partition` is QuarticSize(n), and [begin, end) is the part of the
-// quartic bytes that a function is about.
 // Which values of a Hadamard transform change their signs.
 enum class HadamardSigns { kNone, kFirst, kLast };
 
@@ -59,7 +57,22 @@ struct HadamardTable {
                   int64_t begin, int64_t end, float* transformed);
 };
 
-// Everywhere `partition` is QuarticSize(n).
+struct IndexPackingTable {
+  int64_t (*find_not_ascending)(const int32_t* indices, int64_t k, int64_t n);
+  // low_bits is the form: -1 for the bitmap.
+  void (*pack)(const int32_t* indices, int64_t k, int64_t n, int low_bits,
+               uint8_t* packed);
+  const char* (*unpack)(const uint8_t* packed, int64_t k, int64_t n,
+                        int low_bits, int32_t* indices);
+};
+
+struct PhiloxTable {
+  void (*fill)(Seed seed, uint64_t first, int64_t blocks, uint32_t* words);
+};
+
+// In the tables of quartic and zero-run encoding and of 3LC, `partition` is
+// QuarticSize(n), and [begin, end) is the part of the quartic bytes that a
+// function is about.
 struct QuarticTable {
   // Index of the first of n bytes for which (byte + offset) mod 256 > limit,
   // or -1.
@@ -69,6 +82,12 @@ struct QuarticTable {
                  int64_t begin, int64_t end, uint8_t* quartic);
   void (*decode)(const uint8_t* quartic, int64_t n, int64_t partition,
                  int64_t begin, int64_t end, int8_t* ternary);
+};
+
+// Where the decoding of a zero-run encoding goes on.
+struct ZeroRunPosition {
+  int64_t offset;   // of the next encoded byte,
+  int64_t pending;  // after the zeros of a run that are still to come.
 };
 
 // Encoders write at most end - begin bytes, and leave `pending` < 14 zeros at
@@ -108,23 +127,13 @@ struct ThreeLcTable {
   ThreeLcDecodeFunction* validate;
 };
 
-struct ChunkArgmaxTable {
-  // Adds `first` to every index.
-  void (*chunk_argmax)(const float* values, int64_t n, int64_t chunk,
-                       int64_t first, int32_t* indices);
-};
-
-struct IndexPackingTable {
-  int64_t (*find_not_ascending)(const int32_t* indices, int64_t k, int64_t n);
-  // low_bits is the form: -1 for the bitmap.
-  void (*pack)(const int32_t* indices, int64_t k, int64_t n, int low_bits,
-               uint8_t* packed);
-  const char* (*unpack)(const uint8_t* packed, int64_t k, int64_t n,
-                        int low_bits, int32_t* indices);
-};
-
-struct PhiloxTable {
-  void (*fill)(Seed seed, uint64_t first, int64_t blocks, uint32_t* words);
+struct SignsTable {
+  void (*pack)(const float* values, int64_t n, uint8_t* packed);
+  void (*unpack)(const uint8_t* packed, int64_t n, float* values);
+  // `threshold` is SignMergeThreshold's.
+  void (*merge)(const uint8_t* first, const uint8_t* second, int64_t bytes,
+                uint32_t threshold, Seed seed, int64_t first_byte,
+                uint8_t* merged);
 };
 
 struct StochasticQuantizeTable {
@@ -142,29 +151,12 @@ struct TableSumTable {
                     int bits, uint16_t* accumulator);
 };
 
-#define TF_GC_DECLARE_KERNEL_TABLES(instruction_set)             \
-  namespace instruction_set {                                    \
-  extern const BitPackingTable kBitPackingTable;                 \
-  extern const PhiloxTable kPhiloxTable;                         \
-  extern const QuarticTable kQuarticTable;                       \
-  extern const StochasticQuantizeTable kStochasticQuantizeTable; \
-  extern const TableSumTable kTableSumTable;                     \
-  extern const ThreeLcTable kThreeLcTable;                       \
-  extern const ZeroRunTable kZeroRunTable;                       \
-struct SignsTable {
-  void (*pack)(const float* values, int64_t n, uint8_t* packed);
-  void (*unpack)(const uint8_t* packed, int64_t n, float* values);
-  // `threshold` is SignMergeThreshold's.
-  void (*merge)(const uint8_t* first, const uint8_t* second, int64_t bytes,
-                uint32_t threshold, Seed seed, int64_t first_byte,
-                uint8_t* merged);
-};
-
-// With a scale of infinity every q is 0.
 struct TernaryTable {
   void (*nearest)(const float* values, int64_t n, float scale, int8_t* ternary);
   void (*stochastic)(const float* values, int64_t n, float scale, Seed seed,
                      int64_t first, int8_t* ternary);
+};
+
 struct TopKTable {
   // Writes key and index (i + first) of each value whose key, the bits of its
   // magnitude, is above the threshold >= -1, in order, and returns their
@@ -175,18 +167,21 @@ struct TopKTable {
                      int64_t* ties);
 };
 
-#define TF_GC_DECLARE_KERNEL_TABLES(instruction_set) \
-  namespace instruction_set {                        \
-  extern const ChunkArgmaxTable kChunkArgmaxTable;   \
-  extern const IndexPackingTable kIndexPackingTable; \
-  extern const HadamardTable kHadamardTable;         \
-  extern const PhiloxTable kPhiloxTable;             \
-  extern const QuarticTable kQuarticTable;           \
-  extern const SignsTable kSignsTable;               \
-  extern const TernaryTable kTernaryTable;           \
-  extern const ThreeLcTable kThreeLcTable;           \
-  extern const TopKTable kTopKTable;                 \
-  extern const ZeroRunTable kZeroRunTable;           \
+#define TF_GC_DECLARE_KERNEL_TABLES(instruction_set)             \
+  namespace instruction_set {                                    \
+  extern const BitPackingTable kBitPackingTable;                 \
+  extern const ChunkArgmaxTable kChunkArgmaxTable;               \
+  extern const HadamardTable kHadamardTable;                     \
+  extern const IndexPackingTable kIndexPackingTable;             \
+  extern const PhiloxTable kPhiloxTable;                         \
+  extern const QuarticTable kQuarticTable;                       \
+  extern const SignsTable kSignsTable;                           \
+  extern const StochasticQuantizeTable kStochasticQuantizeTable; \
+  extern const TableSumTable kTableSumTable;                     \
+  extern const TernaryTable kTernaryTable;                       \
+  extern const ThreeLcTable kThreeLcTable;                       \
+  extern const TopKTable kTopKTable;                             \
+  extern const ZeroRunTable kZeroRunTable;                       \
   }  // namespace instruction_set
 
 TF_GC_DECLARE_KERNEL_TABLES(baseline)
