@@ -281,9 +281,9 @@ void Chunk(const HadamardTask& task, const float* values, int64_t first,
   }
   alignas(kVectorBytes) float scratch[kHadamardChunk];
   for (int64_t i = 0; i < n; i += kGroupValues) {
-    if (!is_whole_row) {
-      // The last pass below writes too fast, and the processor does not know
-      // where the next chunk begins.
+    if (n == kHadamardChunk) {
+      // Of many, perhaps. The last pass below writes faster than memory takes,
+      // and the processor does not know where the next chunk begins.
       Prefetch(from + n + i);
       Prefetch(to + i);
     }
