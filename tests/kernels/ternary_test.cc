@@ -144,20 +144,21 @@ TEST_P(TernaryTest, NearestIsWhat3LcSendsWithoutAResidual) {
     std::normal_distribution<float> normal;
     Floats values(n), residual(n);
     for (float& value : values) value = normal(generator);
-    const float scale = 1.25f * MaxAbsSum(values.data(), nullptr, n);
+    const float scale =
+        1.25f * MaxAbsSum(values.data(), nullptr, n, SingleThread);
     Ternary nearest(n), sent(n);
     NearestTernary(values.data(), n, scale, nearest.data());
     TernaryQuantize(values.data(), nullptr, scale, n, sent.data(),
                     residual.data());
     ASSERT_EQ(nearest, sent);
-    std::vector<uint8_t> quartic(QuarticSize(n)),
-        zero_run(ZeroRunBufferSize(QuarticSize(n))),
-        payload(ThreeLcBufferSize(n));
-    QuarticEncode(nearest.data(), n, quartic.data());
+    const int64_t m = QuarticSize(n);
+    std::vector<uint8_t> quartic(m), zero_run(m), payload(m);
+    QuarticEncode(nearest.data(), n, quartic.data(), SingleThread);
     zero_run.resize(
-        ZeroRunEncode(quartic.data(), QuarticSize(n), zero_run.data()));
+        ZeroRunEncode(quartic.data(), m, zero_run.data(), SingleThread));
     payload.resize(ThreeLcEncode(values.data(), nullptr, scale, n,
-                                 residual.data(), payload.data()));
+                                 residual.data(), payload.data(),
+                                 SingleThread));
     ASSERT_EQ(zero_run, payload);
   }
 }
