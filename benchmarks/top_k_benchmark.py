@@ -22,10 +22,14 @@ from rich.table import Table
 from tf_gc import ops
 
 _LOG_SIZE = flags.DEFINE_multi_integer(
-    "log_size", [20, 24], "Base-2 logarithms of the numbers of values."
+    "log_size",
+    [20, 24],
+    "Base-2 logarithms of the numbers of values.",
+    lower_bound=0,
+    upper_bound=30,
 )
 _FRACTION = flags.DEFINE_multi_float(
-    "fraction", [0.01], "Which parts of the values are selected, each in 0 ... 1."
+    "fraction", [0.01], "Which parts of the values are selected.", lower_bound=0, upper_bound=1
 )
 _THREADS = flags.DEFINE_integer("threads", 1, "Intra-op threads.", lower_bound=1)
 _STEPS = flags.DEFINE_integer("steps", 5, "Timed steps in each turn.", lower_bound=1)
@@ -66,7 +70,7 @@ def _measure(n, k):
 
 
 def _print(n, k, figures):
-    title = f"{n} Gaussian values, k = {k}, {_THREADS.value} threads"
+    title = f"{n} Gaussian values, k = {k}, intra-op threads: {_THREADS.value}"
     table = Table(title=title)
     for column in ("", "median ms", "min ms", "max ms", "ratio"):
         table.add_column(column, justify="left" if column == "" else "right")

@@ -1,5 +1,6 @@
 // Selection and the packing of indices: declarations, shapes and documentation.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -77,8 +78,9 @@ int64_t PackedSize(int64_t k, int64_t size) {
 absl::Status PackIndicesShape(InferenceContext* c) {
   int64_t k, size;
   TF_RETURN_IF_ERROR(VectorLength(c, 0, &k));
-  TF_RETURN_IF_ERROR(
-      ConstantInput(c, 1, "size", k, kernels::kMaxPackedSize, &size));
+  // At least k, if that is known.
+  TF_RETURN_IF_ERROR(ConstantInput(c, 1, "size", std::max<int64_t>(k, 0),
+                                   kernels::kMaxPackedSize, &size));
   c->set_output(0, c->Vector(PackedSize(k, size)));
   return absl::OkStatus();
 }

@@ -259,6 +259,11 @@ class ShapeTest(parameterized.TestCase):
             ("chunk must be in 1 .*got 0", lambda x: ops.chunk_argmax(x, 0), unknown),
             ("rank 1", lambda x: ops.chunk_argmax(x, 1), matrix),
             ("size must be in 3 .*got 2", lambda x: ops.pack_indices(x, 2), indices),
+            (
+                "size must be in 0 .*got -1",
+                lambda x: ops.pack_indices(x, -1),
+                tf.TensorSpec([None], tf.int32),
+            ),
             ("rank 0", lambda x: ops.pack_indices(x, [4]), indices),
             ("count must be in 0 ... 4, got 5", lambda x: ops.unpack_indices(x, 5, 4), packed),
             ("size must be in 0 .*got -4", lambda x: ops.unpack_indices(x, 5, -4), packed),
