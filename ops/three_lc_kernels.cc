@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "ops/inputs.h"
 #include "ops/kernels/three_lc_tensor.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -15,42 +15,9 @@ namespace tf_gc {
 namespace {
 
 using ::tensorflow::OpKernel;
-using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
-using ::tensorflow::TensorShapeUtils;
-
-absl::Status CheckVector(const Tensor& tensor, const char* name) {
-  if (tensor.dims() == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, " must be a vector, got shape ", tensor.shape().DebugString()));
-}
-
-absl::Status CheckScalar(const Tensor& tensor, const char* name) {
-  if (tensor.dims() == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, " must be a scalar, got shape ", tensor.shape().DebugString()));
-}
-
-// The shape that the input `shape` holds.
-absl::Status ReadShape(const Tensor& tensor, TensorShape* shape) {
-  TF_RETURN_IF_ERROR(CheckVector(tensor, "shape"));
-  const int64_t dims = tensor.NumElements();
-  const absl::Status status =
-      tensor.dtype() == tensorflow::DT_INT32
-          ? TensorShapeUtils::MakeShape(tensor.flat<int32_t>().data(), dims,
-                                        shape)
-          : TensorShapeUtils::MakeShape(tensor.flat<int64_t>().data(), dims,
-                                        shape);
-  if (status.ok()) return status;
-  return absl::InvalidArgumentError(
-      absl::StrCat("shape is not one of a tensor: ", status.message()));
-}
-
-const uint8_t* Bytes(const Tensor& tensor) {
-  return tensor.flat<uint8_t>().data();
-}
 
 class QuarticEncodeOp : public OpKernel {
  public:
@@ -145,13 +112,8 @@ class ZeroRunDecodeOp : public OpKernel {
     const Tensor& encoded = context->input(0);
     const Tensor& size = context->input(1);
     OP_REQUIRES_OK(context, CheckVector(encoded, "encoded"));
-    OP_REQUIRES_OK(context, CheckScalar(size, "size"));
-    const int64_t m = size.dtype() == tensorflow::DT_INT32
-                          ? size.scalar<int32_t>()()
-                          : size.scalar<int64_t>()();
-    OP_REQUIRES(context, m >= 0,
-                absl::InvalidArgumentError(
-                    absl::StrCat("size must not be negative, got ", m)));
+    int64_t m;
+    OP_REQUIRES_OK(context, ReadCount(size, "size", &m));
     // Before m bytes are allocated.
     const int64_t decoded_size =
         kernels::ZeroRunDecodedSize(Bytes(encoded), encoded.NumElements());
@@ -179,7 +141,7 @@ class ThreeLcEncodeOp : public OpKernel {
     const float sparsity_multiplier = context->input(2).scalar<float>()();
     const int64_t n = values.NumElements();
     Tensor floats;
-    OP_REQUIRES_OK(context, ToFloat(context, values, &floats));
+    OP_REQUIRES_OK(context, ToFloat<T>(context, values, &floats));
     Tensor* new_residual = nullptr;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output(
                                 {1}, 1, residual.shape(), &new_residual));
@@ -212,18 +174,6 @@ class ThreeLcEncodeOp : public OpKernel {
     return absl::InvalidArgumentError(absl::StrCat(
         "sparsity_multiplier must be at least 1 and less than 2, got ",
         multiplier));
-  }
-
-  static absl::Status ToFloat(OpKernelContext* context, const Tensor& values,
-                              Tensor* floats) {
-    if constexpr (std::is_same_v<T, float>) {
-      *floats = values;
-    } else {
-      TF_RETURN_IF_ERROR(
-          context->allocate_temp(tensorflow::DT_FLOAT, values.shape(), floats));
-      floats->flat<float>() = values.flat<T>().template cast<float>();
-    }
-    return absl::OkStatus();
   }
 };
 

@@ -33,6 +33,18 @@ InstructionSet ActiveInstructionSet();
 // lacks it.
 bool SetInstructionSet(InstructionSet set);
 
+// That of three tables, in the order of InstructionSet, which is in use.
+template <typename Table>
+const Table& ActiveTable(const Table& baseline, const Table& avx2,
+                         const Table& avx512) {
+  const Table* const tables[] = {&baseline, &avx2, &avx512};
+  return *tables[static_cast<int>(ActiveInstructionSet())];
+}
+
+// The table of kernel_table.h with this name that is in use.
+#define TF_GC_ACTIVE_TABLE(name) \
+  ActiveTable(baseline::name, avx2::name, avx512::name)
+
 }  // namespace tf_gc::kernels
 
 #endif  // TF_GC_OPS_KERNELS_DISPATCH_H_

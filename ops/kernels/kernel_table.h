@@ -11,6 +11,8 @@
 
 #include <cstdint>
 
+#include "ops/kernels/philox.h"
+
 namespace tf_gc::kernels {
 
 // Everywhere `partition` is QuarticSize(n).
@@ -50,11 +52,16 @@ struct ThreeLcTable {
                       int64_t partition);
 };
 
+struct PhiloxTable {
+  void (*fill)(Seed seed, uint64_t first, int64_t blocks, uint32_t* words);
+};
+
 #define TF_GC_DECLARE_KERNEL_TABLES(instruction_set) \
   namespace instruction_set {                        \
+  extern const PhiloxTable kPhiloxTable;             \
   extern const QuarticTable kQuarticTable;           \
-  extern const ZeroRunTable kZeroRunTable;           \
   extern const ThreeLcTable kThreeLcTable;           \
+  extern const ZeroRunTable kZeroRunTable;           \
   }  // namespace instruction_set
 
 TF_GC_DECLARE_KERNEL_TABLES(baseline)

@@ -6,11 +6,7 @@
 namespace tf_gc::kernels {
 namespace {
 
-const QuarticTable& Table() {
-  static constexpr const QuarticTable* kTables[] = {
-      &baseline::kQuarticTable, &avx2::kQuarticTable, &avx512::kQuarticTable};
-  return *kTables[static_cast<int>(ActiveInstructionSet())];
-}
+const QuarticTable& Table() { return TF_GC_ACTIVE_TABLE(kQuarticTable); }
 
 int Digit(uint8_t quartic, int64_t partition_index) {
   constexpr int kPowers[] = {81, 27, 9, 3, 1};

@@ -6,11 +6,7 @@
 namespace tf_gc::kernels {
 namespace {
 
-const ThreeLcTable& Table() {
-  static constexpr const ThreeLcTable* kTables[] = {
-      &baseline::kThreeLcTable, &avx2::kThreeLcTable, &avx512::kThreeLcTable};
-  return *kTables[static_cast<int>(ActiveInstructionSet())];
-}
+const ThreeLcTable& Table() { return TF_GC_ACTIVE_TABLE(kThreeLcTable); }
 
 }  // namespace
 

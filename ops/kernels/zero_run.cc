@@ -6,11 +6,7 @@
 namespace tf_gc::kernels {
 namespace {
 
-const ZeroRunTable& Table() {
-  static constexpr const ZeroRunTable* kTables[] = {
-      &baseline::kZeroRunTable, &avx2::kZeroRunTable, &avx512::kZeroRunTable};
-  return *kTables[static_cast<int>(ActiveInstructionSet())];
-}
+const ZeroRunTable& Table() { return TF_GC_ACTIVE_TABLE(kZeroRunTable); }
 
 }  // namespace
 

@@ -1,88 +1,19 @@
-// The kernels for NumPy: the extension module tf_gc.kernels.
-
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
+// 3LC's kernels for NumPy.
 
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "ops/kernels/dispatch.h"
 #include "ops/kernels/quartic.h"
 #include "ops/kernels/three_lc.h"
 #include "ops/kernels/three_lc_tensor.h"
 #include "ops/kernels/zero_run.h"
+#include "ops/numpy/arguments.h"
+#include "ops/numpy/functions.h"
 
 namespace tf_gc::kernels {
 namespace {
-
-namespace py = ::pybind11;
-
-using Shape = std::vector<py::ssize_t>;
-using ByteArray = py::array_t<uint8_t>;
-
-// ---- Arguments --------------------------------------------------------------
-
-std::string ToString(const py::handle& object) { return py::str(object); }
-
-Shape ShapeOf(const py::array& array) {
-  return Shape(array.shape(), array.shape() + array.ndim());
-}
-
-// `array` in C order, as an array of T.
-template <typename T>
-py::array_t<T> Require(const py::array& array, const char* name,
-                       const char* dtype) {
-  if (!array.dtype().is(py::dtype::of<T>())) {
-    throw py::type_error(std::string(name) + " must have dtype " + dtype +
-                         ", got " + ToString(array.dtype()));
-  }
-  return py::array_t<T, py::array::c_style | py::array::forcecast>(array);
-}
-
-ByteArray RequireBytes(const py::array& array, const char* name) {
-  if (array.ndim() != 1) {
-    throw py::value_error(std::string(name) +
-                          " must have one dimension, got shape " +
-                          ToString(array.attr("shape")));
-  }
-  return Require<uint8_t>(array, name, "uint8");
-}
-
-// `values` as float32. float16 and bfloat16 are exact there.
-py::array_t<float> RequireFloats(const py::array& values) {
-  const std::string dtype = ToString(values.dtype());
-  if (dtype != "float32" && dtype != "float16" && dtype != "bfloat16") {
-    throw py::type_error(
-        "values must have dtype float32, float16 or bfloat16, got " + dtype);
-  }
-  return py::array_t<float, py::array::c_style | py::array::forcecast>(values);
-}
-
-// The number of values of `shape`, of which n bytes can be counted.
-int64_t CheckedSize(const Shape& shape) {
-  int64_t size = 1;
-  for (const py::ssize_t dimension : shape) {
-    if (dimension < 0) {
-      throw py::value_error(
-          "shape must not have negative dimensions, got one of " +
-          std::to_string(dimension));
-    }
-    int64_t product;
-    if (__builtin_mul_overflow(size, dimension, &product) ||
-        product > INT64_MAX / static_cast<int64_t>(sizeof(float))) {
-      throw py::value_error("shape must have fewer than 2^61 values, got " +
-                            std::to_string(dimension) + " times " +
-                            std::to_string(size));
-    }
-    size = product;
-  }
-  return size;
-}
 
 // The arguments that quantising starts from.
 struct Inputs {
@@ -108,21 +39,6 @@ Inputs RequireInputs(const py::array& values, const py::array& residual,
   }
   return inputs;
 }
-
-// ---- Results ----------------------------------------------------------------
-
-// Room that need not be cleared.
-std::unique_ptr<uint8_t[]> MakeBuffer(int64_t size) {
-  return std::unique_ptr<uint8_t[]>(new uint8_t[size]);
-}
-
-ByteArray CopyBytes(const uint8_t* bytes, int64_t size) {
-  ByteArray array(size);
-  if (size > 0) std::memcpy(array.mutable_data(), bytes, size);
-  return array;
-}
-
-// ---- Functions --------------------------------------------------------------
 
 ByteArray PyQuarticEncode(const py::array& ternary) {
   const auto values = Require<int8_t>(ternary, "ternary", "int8");
@@ -275,32 +191,7 @@ py::tuple PyThreeLcQuantize(const py::array& values, const py::array& residual,
   return py::make_tuple(scale, ternary, new_residual);
 }
 
-std::vector<std::string> PyInstructionSets() {
-  std::vector<std::string> names;
-  for (const InstructionSet set : SupportedInstructionSets()) {
-    names.emplace_back(InstructionSetName(set));
-  }
-  return names;
-}
-
-void PySetInstructionSet(const std::string& name) {
-  for (const InstructionSet set : SupportedInstructionSets()) {
-    if (InstructionSetName(set) == name) {
-      SetInstructionSet(set);
-      return;
-    }
-  }
-  throw py::value_error("name must be one of instruction_sets(), got '" + name +
-                        "'");
-}
-
 // ---- Documentation ----------------------------------------------------------
-
-constexpr char kModuleDoc[] = R"doc(The compression kernels, for NumPy arrays.
-
-The same code as the ops of `tf_gc.ops`, without TensorFlow. Functions release
-the interpreter's lock while they compute. Errors name the argument, what it is
-and what it may be.)doc";
 
 constexpr char kQuarticEncodeDoc[] =
     R"doc(Packs five values of {-1, 0, 1} in one byte.
@@ -432,28 +323,9 @@ Raises:
   TypeError: `values` or `residual` is not an array of such a dtype.
   ValueError: The shapes differ, or the sparsity multiplier is out of range.)doc";
 
-constexpr char kInstructionSetsDoc[] =
-    R"doc(Names of the instruction sets that this processor has for the kernels.
-
-Returns:
-  A list of "baseline", "avx2" and "avx512", the slowest first. The last one is
-  used unless the environment variable TF_GC_INSTRUCTION_SET names another.)doc";
-
-constexpr char kSetInstructionSetDoc[] =
-    R"doc(Makes this module's functions use another instruction set.
-
-For tests and benchmarks: all give the same bits. `tf_gc.ops` is not affected.
-
-Args:
-  name: One of `instruction_sets()`.
-
-Raises:
-  ValueError: This processor has no such instruction set.)doc";
-
 }  // namespace
 
-PYBIND11_MODULE(kernels, module) {
-  module.doc() = kModuleDoc;
+void AddThreeLcFunctions(py::module_& module) {
   module.def("quartic_encode", PyQuarticEncode, py::arg("ternary"),
              kQuarticEncodeDoc);
   module.def("quartic_decode", PyQuarticDecode, py::arg("encoded"),
@@ -470,9 +342,6 @@ PYBIND11_MODULE(kernels, module) {
   module.def("three_lc_quantize", PyThreeLcQuantize, py::arg("values"),
              py::arg("residual"), py::arg("sparsity_multiplier"),
              kThreeLcQuantizeDoc);
-  module.def("instruction_sets", PyInstructionSets, kInstructionSetsDoc);
-  module.def("set_instruction_set", PySetInstructionSet, py::arg("name"),
-             kSetInstructionSetDoc);
 }
 
 }  // namespace tf_gc::kernels

@@ -1,7 +1,4 @@
-// Speed of the 3LC kernels on one thread, as float bytes a second, beside
-// memcpy of the same buffer: bytes_per_second of two rows give the ratio.
-//
-//   bazel run //benchmarks:kernels_benchmark
+// Speed of the 3LC kernels on one thread.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,15 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "benchmark/benchmark.h"
-#include "ops/kernels/dispatch.h"
+#include "benchmarks/kernels/benchmarking.h"
 #include "ops/kernels/three_lc.h"
 
 namespace tf_gc::kernels {
 namespace {
-
-// 64 MiB of float32: well above the caches.
-constexpr int64_t kValues = int64_t{1} << 24;
 
 // Training is simulated on a tile, which then repeats: as many steps as it
 // takes for the residual to look as it does in the long run.
@@ -99,23 +92,9 @@ const Gradient& GetGradient(const std::string& name) {
   return found->second;
 }
 
-void SetRate(benchmark::State& state) {
-  state.SetBytesProcessed(state.iterations() * kValues * sizeof(float));
-}
-
 void SetBitsPerValue(benchmark::State& state, const Gradient& gradient) {
   state.counters["bits_per_value"] =
       8.0 * static_cast<double>(gradient.payload_size) / kValues;
-}
-
-void BM_Memcpy(benchmark::State& state) {
-  const std::vector<float> from(kValues, 1.0f);
-  std::vector<float> to(kValues, 2.0f);
-  for (auto _ : state) {
-    std::memcpy(to.data(), from.data(), kValues * sizeof(float));
-    benchmark::ClobberMemory();
-  }
-  SetRate(state);
 }
 
 void BM_MaxAbsSum(benchmark::State& state, InstructionSet set) {
@@ -191,7 +170,6 @@ void RegisterForAllGradients(const std::string& name, InstructionSet set,
 }
 
 const bool kRegistered = [] {
-  benchmark::RegisterBenchmark("Memcpy", BM_Memcpy);
   for (const InstructionSet set : SupportedInstructionSets()) {
     const std::string set_name(InstructionSetName(set));
     benchmark::RegisterBenchmark(

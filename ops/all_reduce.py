@@ -1,0 +1,130 @@
+"""All-reduces of gradients, and the state of their buckets."""
+
+from tf_gc.ops.library import library
+
+
+def bucket(key, variables, name=None):
+    """Makes the state that the all-reduces of one bucket of variables share.
+
+    It orders these all-reduces, which TensorFlow runs one after the other, and
+    counts what they send. It lives as long as its handle.
+
+    Args:
+      key: str, the same on all workers, and no other bucket's.
+      variables: int, the number of variables in the bucket.
+      name: Name of the op.
+
+    Returns:
+      A scalar resource handle.
+    """
+    return library.tf_gc_bucket(key=key, variables=variables, name=name)
+
+
+def bucket_traffic(bucket, name=None):
+    """Reads what the all-reduces of a bucket have sent since it was made.
+
+    Args:
+      bucket: handle from `bucket`.
+      name: Name of the op.
+
+    Returns:
+      A named tuple of int64 tensors: scalars `rounds`, `bytes_sent` and
+      `bytes_received`, and by variable `values_sent` (counted once per receiver)
+      and `payload_bytes_sent`.
+    """
+    return library.tf_gc_bucket_traffic(bucket, name=name)
+
+
+def exact_all_reduce(
+    gradients, bucket, group_key, group_size, reduce_op="SUM", timeout_seconds=0.0, name=None
+):
+    """Adds up a bucket of gradients over the workers of a group, uncompressed.
+
+    Values are added in float32 and rounded once.
+
+    Args:
+      gradients: list of float32, float16 or bfloat16 tensors of one dtype, of
+        the same shapes on all workers.
+      bucket: handle from `bucket`.
+      group_key: int, the key of the group of devices that take part.
+      group_size: int, the number of devices in the group.
+      reduce_op: "SUM", or "MEAN" to divide the sums by `group_size`.
+      timeout_seconds: how long to wait for the peers; 0 waits for ever.
+      name: Name of the op.
+
+    Returns:
+      The list of sums (or means), the same bits on all workers.
+
+    Raises:
+      tf.errors.UnavailableError: a peer has died.
+      tf.errors.DeadlineExceededError: the peers did not come in time.
+      tf.errors.DataLossError: the workers have lost step with each other.
+    """
+    return library.tf_gc_exact_all_reduce(
+        gradients,
+        bucket,
+        group_key=group_key,
+        group_size=group_size,
+        reduce_op=reduce_op,
+        timeout_seconds=timeout_seconds,
+        name=name,
+    )
+
+
+def three_lc_all_reduce(
+    gradients,
+    residuals,
+    sparsity_multiplier,
+    bucket,
+    group_key,
+    group_size,
+    reduce_op="SUM",
+    timeout_seconds=0.0,
+    name=None,
+):
+    """Adds up a bucket of gradients over the workers of a group, with 3LC.
+
+    Each worker's gradients are compressed on the way to the server of their
+    shard, and the sums on the way back; what that leaves over stays in the
+    residuals. Over the workers,
+
+        gradients + old residuals = reduced + new residuals
+
+    (for "MEAN", `reduced` times `group_size`). A variable that is not finite on
+    some worker becomes NaN on all, and keeps its residual.
+
+    Args:
+      gradients: list of float32, float16 or bfloat16 tensors of one dtype, of
+        the same shapes on all workers.
+      residuals: list of handles of float32 variables of the same shapes, which
+        are updated.
+      sparsity_multiplier: float32 scalar s, 1 <= s < 2, the same on all workers.
+      bucket: handle from `bucket`.
+      group_key: int, the key of the group of devices that take part.
+      group_size: int, the number of devices in the group.
+      reduce_op: "SUM", or "MEAN" to divide the sums by `group_size`.
+      timeout_seconds: how long to wait for the peers; 0 waits for ever.
+      name: Name of the op.
+
+    Returns:
+      The list of sums (or means), the same bits on all workers.
+
+    Raises:
+      tf.errors.InvalidArgumentError: a residual has another shape or dtype, or
+        the sparsity multiplier is out of range.
+      tf.errors.UnavailableError: a peer has died.
+      tf.errors.DeadlineExceededError: the peers did not come in time.
+      tf.errors.DataLossError: a message is damaged, or the workers have lost
+        step with each other.
+    """
+    return library.tf_gc_three_lc_all_reduce(
+        gradients,
+        residuals,
+        sparsity_multiplier,
+        bucket,
+        group_key=group_key,
+        group_size=group_size,
+        reduce_op=reduce_op,
+        timeout_seconds=timeout_seconds,
+        name=name,
+    )

@@ -1,0 +1,70 @@
+// Philox4x32-10, a random number generator that computes any part of its
+// stream directly (Salmon et al., "Parallel random numbers: as easy as 1, 2,
+// 3", SC 2011).
+//
+// A stream is a sequence of blocks of four 32-bit words. It has the same words
+// as TensorFlow's Philox with the key `seed.key` and the counter (block,
+// seed.stream), and is the same on every processor, CPU or GPU.
+
+#ifndef TF_GC_OPS_KERNELS_PHILOX_H_
+#define TF_GC_OPS_KERNELS_PHILOX_H_
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define TF_GC_HOST_DEVICE __host__ __device__
+#else
+#define TF_GC_HOST_DEVICE
+#endif
+
+namespace tf_gc::kernels {
+
+// Which stream: streams of different seeds are independent.
+struct Seed {
+  uint64_t key = 0;
+  uint64_t stream = 0;
+};
+
+inline constexpr int kPhiloxRounds = 10;
+inline constexpr uint32_t kPhiloxMultipliers[2] = {0xd2511f53, 0xcd9e8d57};
+inline constexpr uint32_t kPhiloxKeySteps[2] = {0x9e3779b9, 0xbb67ae85};
+
+struct PhiloxWords {
+  uint32_t words[4];
+};
+
+// The block with the number `block`. (Static, so that the files that are
+// compiled for an instruction set of their own may use it.)
+TF_GC_HOST_DEVICE static inline PhiloxWords PhiloxBlock(Seed seed,
+                                                        uint64_t block) {
+  uint32_t x[4] = {static_cast<uint32_t>(block),
+                   static_cast<uint32_t>(block >> 32),
+                   static_cast<uint32_t>(seed.stream),
+                   static_cast<uint32_t>(seed.stream >> 32)};
+  uint32_t key[2] = {static_cast<uint32_t>(seed.key),
+                     static_cast<uint32_t>(seed.key >> 32)};
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const uint64_t p0 = uint64_t{kPhiloxMultipliers[0]} * x[0];
+    const uint64_t p1 = uint64_t{kPhiloxMultipliers[1]} * x[2];
+    x[0] = static_cast<uint32_t>(p1 >> 32) ^ x[1] ^ key[0];
+    x[1] = static_cast<uint32_t>(p1);
+    x[2] = static_cast<uint32_t>(p0 >> 32) ^ x[3] ^ key[1];
+    x[3] = static_cast<uint32_t>(p0);
+    key[0] += kPhiloxKeySteps[0];
+    key[1] += kPhiloxKeySteps[1];
+  }
+  return {{x[0], x[1], x[2], x[3]}};
+}
+
+// Sixteen random bits of a block, 0 <= half < 8.
+TF_GC_HOST_DEVICE static inline uint32_t PhiloxHalf(const PhiloxWords& block,
+                                                    int half) {
+  return block.words[half / 2] >> (16 * (half % 2)) & 0xffff;
+}
+
+// Writes the words of `blocks` blocks, from the block `first` on.
+void PhiloxFill(Seed seed, uint64_t first, int64_t blocks, uint32_t* words);
+
+}  // namespace tf_gc::kernels
+
+#endif  // TF_GC_OPS_KERNELS_PHILOX_H_

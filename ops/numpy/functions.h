@@ -1,0 +1,14 @@
+// What each family of kernels adds to the module tf_gc.kernels.
+
+#ifndef TF_GC_OPS_NUMPY_FUNCTIONS_H_
+#define TF_GC_OPS_NUMPY_FUNCTIONS_H_
+
+#include <pybind11/pybind11.h>
+
+namespace tf_gc::kernels {
+
+void AddThreeLcFunctions(pybind11::module_& module);
+
+}  // namespace tf_gc::kernels
+
+#endif  // TF_GC_OPS_NUMPY_FUNCTIONS_H_
