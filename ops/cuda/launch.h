@@ -21,7 +21,9 @@ inline constexpr int kBlockThreads = 256;
 // Blocks of kernels whose threads take many turns: enough to fill any GPU.
 inline constexpr int64_t kMaxTurningBlocks = 2048;
 
-__host__ __device__ constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+__host__ __device__ constexpr int64_t CeilDiv(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
 
 // Blocks for `units` of work, one for each thread of a turn.
 constexpr int64_t TurningBlocks(int64_t units) {
@@ -73,9 +75,9 @@ class Workspace {
   int64_t size_ = 0;
 };
 
-#define TF_GC_CUDA_RETURN_IF_ERROR(expression)    \
-  do {                                            \
-    const int tf_gc_cuda_error = (expression);    \
+#define TF_GC_CUDA_RETURN_IF_ERROR(expression)     \
+  do {                                             \
+    const int tf_gc_cuda_error = (expression);     \
     if (tf_gc_cuda_error) return tf_gc_cuda_error; \
   } while (false)
 
@@ -127,7 +129,9 @@ __host__ __device__ inline int AddressModulo16(const void* address) {
 
 // Bytes of shared memory, aligned to 16 bytes, that hold a copy of `count`
 // bytes with the alignment of the original.
-__host__ __device__ constexpr int StagingSize(int count) { return (count + 15 + 15) / 16 * 16; }
+__host__ __device__ constexpr int StagingSize(int count) {
+  return (count + 15 + 15) / 16 * 16;
+}
 
 // Where the copy of the bytes at `global` begins in shared memory that is
 // aligned to 16 bytes: as far behind an aligned address as they are.

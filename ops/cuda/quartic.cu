@@ -1,6 +1,5 @@
-#include "ops/cuda/quartic.h"
-
 #include "ops/cuda/launch.h"
+#include "ops/cuda/quartic.h"
 #include "ops/cuda/quartic_inl.h"
 
 namespace tf_gc::cuda {
@@ -95,7 +94,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int j = 0; j < 5; ++j) {
     const int64_t first = j * partition + begin;
     const int count = TileSize(first, size, n);
-    const uint8_t* const from = reinterpret_cast<const uint8_t*>(ternary) + first;
+    const uint8_t* const from =
+        reinterpret_cast<const uint8_t*>(ternary) + first;
     uint8_t* const to = Staging(in[j], from);
     BlockCopy(from, count, to);
     // Padding has the digit 0, as -1 has.

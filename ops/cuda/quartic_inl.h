@@ -13,7 +13,9 @@ inline constexpr uint8_t kZeroByte = 121;
 inline constexpr uint8_t kLargestQuartic = 242;
 
 // Bytes of n values, which is the size of a partition.
-__host__ __device__ constexpr int64_t QuarticSize(int64_t n) { return (n + 4) / 5; }
+__host__ __device__ constexpr int64_t QuarticSize(int64_t n) {
+  return (n + 4) / 5;
+}
 
 // Partition j's digit, 0, 1 or 2, of a byte up to 242.
 __device__ inline int QuarticDigit(int quartic, int j) {

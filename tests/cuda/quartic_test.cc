@@ -13,8 +13,8 @@ using kernels::RandomTernary;
 int64_t FindNonTernary(const std::vector<int8_t>& ternary, int misalignment) {
   Device<int8_t> in(ternary, misalignment);
   Device<int64_t> first(1);
-  EXPECT_EQ(tf_gc_cuda_find_non_ternary(in.data(), ternary.size(),
-                                        first.data(), nullptr),
+  EXPECT_EQ(tf_gc_cuda_find_non_ternary(in.data(), ternary.size(), first.data(),
+                                        nullptr),
             0);
   return first.Value();
 }
@@ -23,8 +23,8 @@ int64_t FindNonQuartic(const std::vector<uint8_t>& quartic, int64_t n,
                        int misalignment) {
   Device<uint8_t> in(quartic, misalignment);
   Device<int64_t> first(1);
-  EXPECT_EQ(
-      tf_gc_cuda_find_non_quartic(in.data(), n, first.data(), nullptr), 0);
+  EXPECT_EQ(tf_gc_cuda_find_non_quartic(in.data(), n, first.data(), nullptr),
+            0);
   return first.Value();
 }
 
@@ -35,8 +35,8 @@ TEST(QuarticTest, EncodesAsTheCpuDoesAtAnyAlignment) {
     kernels::QuarticEncode(ternary.data(), n, expected.data());
     Device<int8_t> in(ternary, n % 17);
     Device<uint8_t> quartic(QuarticSize(n), n % 13);
-    ASSERT_EQ(
-        tf_gc_cuda_quartic_encode(in.data(), n, quartic.data(), nullptr), 0);
+    ASSERT_EQ(tf_gc_cuda_quartic_encode(in.data(), n, quartic.data(), nullptr),
+              0);
     ASSERT_EQ(quartic.Values(), expected) << n;
   }
 }

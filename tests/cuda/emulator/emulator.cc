@@ -110,9 +110,9 @@ void FiberMain() {
 }
 
 void MakeFiber(Fiber* fiber) {
-  fiber->stack = static_cast<char*>(mmap(nullptr, kStackSize,
-                                         PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  fiber->stack =
+      static_cast<char*>(mmap(nullptr, kStackSize, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   // As the switch left it: six registers and where to return to. A function
   // begins 8 bytes below an address aligned to 16.
   void** top = reinterpret_cast<void**>(fiber->stack + kStackSize) - 2;

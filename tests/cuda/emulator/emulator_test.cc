@@ -18,8 +18,8 @@ void Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block,
 }
 
 __global__ void CountThreads(int* counts) {
-  const int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x +
-                    blockIdx.x;
+  const int block =
+      (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   const int thread =
       (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
   atomicAdd(&counts[block * 24 + thread], 1);
