@@ -22,6 +22,7 @@ import glob
 import importlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -137,9 +138,7 @@ def build(arguments):
     for source in sorted(CHECKS.glob("*.cc")):
         commands.append((directory / f"cpu_check_{source.stem}.o", flags, source))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(
-            pool.map(lambda job: run([*job[1], "-c", str(job[2]), "-o", str(job[0])]), commands)
-        )
+        list(pool.map(lambda job: run([*job[1], "-c", str(job[2]), "-o", str(job[0])]), commands))
     cuda = directory / "libcuda_kernels.so"
     run(
         [nvcc, "-shared", "-cudart=shared", "-o", str(cuda)]
@@ -165,12 +164,20 @@ def find_nvcc(nvcc):
 
 
 def find_cudart(nvcc):
-    toolkit = pathlib.Path(nvcc).resolve().parent.parent
-    for directory in ["lib64", "lib", "targets/x86_64-linux/lib"]:
-        library = toolkit / directory / "libcudart.so"
+    # nvcc may be a script or a link somewhere else: it knows its toolkit itself.
+    command = [nvcc, "-dryrun", "-x", "cu", "-c", os.devnull, "-o", os.devnull]
+    dryrun = subprocess.run(command, capture_output=True, text=True).stderr
+    toolkit = re.search(r"^#\$ TOP=(.*)$", dryrun, re.MULTILINE)
+    if toolkit is None:
+        sys.exit(f"{' '.join(command)} does not name its toolkit:\n{dryrun}")
+    libraries = [
+        pathlib.Path(toolkit[1].strip(), directory, "libcudart.so")
+        for directory in ("lib64", "lib", "targets/x86_64-linux/lib")
+    ]
+    for library in libraries:
         if library.exists():
-            return library
-    sys.exit(f"no libcudart.so in {toolkit}")
+            return library.resolve()
+    sys.exit(f"there is none of {', '.join(map(str, libraries))}")
 
 
 # ---- The GPU -----------------------------------------------------------------
@@ -340,17 +347,20 @@ def _argument(value):
 class Check:
     """One kernel on one input.
 
-    work: queues the kernel; may be called again.
-    moves: the bytes that must move.
-    expected: pairs of an output's Array and what it must hold: all of it, or its
-      first values.
+    kernel, arguments: of tf_gc_cuda_`kernel`, without the stream; after the first
+      call others may change the outputs further.
+    expected: pairs of an output's Array and what it must hold after the first
+      call: all of it, or its first values.
+    moves: the bytes that must move; without them the kernel is not timed.
+    note: what tells this check from others of the kernel.
     """
 
-    def __init__(self, name, work, moves, expected):
-        self.name = name
-        self.work = work
-        self.moves = moves
+    def __init__(self, kernel, arguments, expected, moves=None, note=""):
+        self.kernel = kernel
+        self.arguments = arguments
         self.expected = expected
+        self.moves = moves
+        self.name = f"{kernel}, {note}" if note else kernel
 
     def differences(self):
         """What is wrong after the first call of work()."""
@@ -379,7 +389,7 @@ def check_family(session, family, size):
 
 
 def _run_check(session, check, size):
-    check.work()
+    session.cuda(check.kernel, *check.arguments)
     session.device.synchronize()
     session.compared += len(check.expected)
     differences = list(check.differences())
@@ -393,14 +403,18 @@ def time_families(session, families, size, repeats):
     wrong = 0
     copy_rate = session.device.copy_rate(repeats)
     print(f"copy in device memory: {copy_rate / 1e9:.0f} GB/s, tensors of {size} values")
-    print(f"{'kernel':<36}{'MB':>9}{'ms':>10}{'GB/s':>8}{'of copy':>9}", flush=True)
+    print(f"{'kernel':<44}{'MB':>9}{'ms':>10}{'GB/s':>8}{'of copy':>9}", flush=True)
     for family in families:
         for check in family.checks(session, size):
             wrong += _run_check(session, check, size)
-            milliseconds = session.device.milliseconds(check.work, repeats)
+            if check.moves is None:
+                continue
+            milliseconds = session.device.milliseconds(
+                lambda c=check: session.cuda(c.kernel, *c.arguments), repeats
+            )
             rate = check.moves / (milliseconds / 1e3)
             print(
-                f"{check.name:<36}{check.moves / 1e6:>9.1f}{milliseconds:>10.4f}"
+                f"{check.name:<44}{check.moves / 1e6:>9.1f}{milliseconds:>10.4f}"
                 f"{rate / 1e9:>8.0f}{rate / copy_rate:>9.2f}",
                 flush=True,
             )
