@@ -140,12 +140,11 @@ def build(arguments):
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda job: run([*job[1], "-c", str(job[2]), "-o", str(job[0])]), commands))
     cuda = directory / "libcuda_kernels.so"
-    run(
-        [nvcc, "-shared", "-cudart=shared", "-o", str(cuda)]
-        + sorted(glob.glob(f"{directory}/cuda_*.o"))
-    )
+    objects = sorted(glob.glob(f"{directory}/cuda_*.o"))
+    run([nvcc, "-shared", "-cudart=shared", "-o", str(cuda), *objects])
     cpu = directory / "libcpu_kernels.so"
-    run(["g++", "-shared", "-pthread", "-o", str(cpu)] + sorted(glob.glob(f"{directory}/cpu_*.o")))
+    objects = sorted(glob.glob(f"{directory}/cpu_*.o"))
+    run(["g++", "-shared", "-pthread", "-o", str(cpu), *objects])
     return Libraries(cpu, cuda, cudart)
 
 
