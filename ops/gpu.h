@@ -34,8 +34,8 @@ class Gpu {
   template <typename T>
   absl::Status Allocate(int64_t count, tensorflow::Tensor* tensor,
                         T** values) const {
-    TF_RETURN_IF_ERROR(AllocateBytes(
-        count * static_cast<int64_t>(sizeof(T)), tensor));
+    TF_RETURN_IF_ERROR(
+        AllocateBytes(count * static_cast<int64_t>(sizeof(T)), tensor));
     *values = reinterpret_cast<T*>(tensor->flat<uint8_t>().data());
     return absl::OkStatus();
   }
