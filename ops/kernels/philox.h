@@ -43,6 +43,9 @@ TF_GC_HOST_DEVICE static inline PhiloxWords PhiloxBlock(Seed seed,
                    static_cast<uint32_t>(seed.stream >> 32)};
   uint32_t key[2] = {static_cast<uint32_t>(seed.key),
                      static_cast<uint32_t>(seed.key >> 32)};
+  // nvcc takes constants of the host, but not their arrays.
+  constexpr uint32_t kStep0 = kPhiloxKeySteps[0];
+  constexpr uint32_t kStep1 = kPhiloxKeySteps[1];
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const uint64_t p0 = uint64_t{kPhiloxMultipliers[0]} * x[0];
     const uint64_t p1 = uint64_t{kPhiloxMultipliers[1]} * x[2];
@@ -50,8 +53,8 @@ TF_GC_HOST_DEVICE static inline PhiloxWords PhiloxBlock(Seed seed,
     x[1] = static_cast<uint32_t>(p1);
     x[2] = static_cast<uint32_t>(p0 >> 32) ^ x[3] ^ key[1];
     x[3] = static_cast<uint32_t>(p0);
-    key[0] += kPhiloxKeySteps[0];
-    key[1] += kPhiloxKeySteps[1];
+    key[0] += kStep0;
+    key[1] += kStep1;
   }
   return {{x[0], x[1], x[2], x[3]}};
 }
