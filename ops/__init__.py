@@ -10,6 +10,11 @@ from tf_gc.ops.all_reduce import (
     exact_all_reduce,
     three_lc_all_reduce,
 )
+from tf_gc.ops.hadamard import (
+    hadamard,
+    inverse_randomized_hadamard,
+    randomized_hadamard,
+)
 from tf_gc.ops.three_lc import (
     quartic_decode,
     quartic_encode,
@@ -23,8 +28,11 @@ __all__ = [
     "bucket",
     "bucket_traffic",
     "exact_all_reduce",
+    "hadamard",
+    "inverse_randomized_hadamard",
     "quartic_decode",
     "quartic_encode",
+    "randomized_hadamard",
     "three_lc_all_reduce",
     "three_lc_decode",
     "three_lc_encode",

@@ -15,6 +15,37 @@
 
 namespace tf_gc::kernels {
 
+// Which values of a Hadamard transform change their signs.
+enum class HadamardSigns { kNone, kFirst, kLast };
+
+struct HadamardTask {
+  Seed seed;
+  HadamardSigns signs;
+  float scale;
+};
+
+// Values that are transformed within the first-level cache, and that a part of
+// short rows has a multiple of.
+inline constexpr int64_t kHadamardChunk = 4096;
+// How many blocks the columns below are made of.
+inline constexpr int64_t kHadamardRadix = 8;
+// Parts of the columns begin at multiples of it.
+inline constexpr int64_t kHadamardTile = 1024;
+
+struct HadamardTable {
+  // The levels h < size of the blocks of `size` values between the positions
+  // `begin` and `end`. If they are whole rows, `begin` is a multiple of the
+  // chunk, and the scale and the last signs are applied, too.
+  void (*blocks)(const HadamardTask& task, const float* values, int64_t begin,
+                 int64_t end, int64_t size, bool is_whole_row,
+                 float* transformed);
+  // The last levels of a row of kHadamardRadix such blocks, from position
+  // `first` on, the scale and the last signs, all in place: of the values
+  // `begin` ... `end` - 1 of each block.
+  void (*columns)(const HadamardTask& task, int64_t first, int64_t size,
+                  int64_t begin, int64_t end, float* transformed);
+};
+
 // Everywhere `partition` is QuarticSize(n).
 struct QuarticTable {
   // Index of the first of n bytes for which (byte + offset) mod 256 > limit,
@@ -58,6 +89,7 @@ struct PhiloxTable {
 
 #define TF_GC_DECLARE_KERNEL_TABLES(instruction_set) \
   namespace instruction_set {                        \
+  extern const HadamardTable kHadamardTable;         \
   extern const PhiloxTable kPhiloxTable;             \
   extern const QuarticTable kQuarticTable;           \
   extern const ThreeLcTable kThreeLcTable;           \

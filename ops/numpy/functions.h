@@ -7,6 +7,7 @@
 
 namespace tf_gc::kernels {
 
+void AddHadamardFunctions(pybind11::module_& module);
 void AddThreeLcFunctions(pybind11::module_& module);
 
 }  // namespace tf_gc::kernels
