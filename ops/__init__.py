@@ -15,6 +15,12 @@ from tf_gc.ops.hadamard import (
     inverse_randomized_hadamard,
     randomized_hadamard,
 )
+from tf_gc.ops.quantization import (
+    pack_bits,
+    stochastic_quantize,
+    table_sum,
+    unpack_bits,
+)
 from tf_gc.ops.three_lc import (
     quartic_decode,
     quartic_encode,
@@ -30,12 +36,16 @@ __all__ = [
     "exact_all_reduce",
     "hadamard",
     "inverse_randomized_hadamard",
+    "pack_bits",
     "quartic_decode",
     "quartic_encode",
     "randomized_hadamard",
+    "stochastic_quantize",
+    "table_sum",
     "three_lc_all_reduce",
     "three_lc_decode",
     "three_lc_encode",
+    "unpack_bits",
     "zero_run_decode",
     "zero_run_encode",
 ]

@@ -15,6 +15,11 @@
 
 namespace tf_gc::kernels {
 
+struct BitPackingTable {
+  void (*pack)(const uint8_t* indices, int64_t n, int bits, uint8_t* packed);
+  void (*unpack)(const uint8_t* packed, int64_t n, int bits, uint8_t* indices);
+};
+
 // Which values of a Hadamard transform change their signs.
 enum class HadamardSigns { kNone, kFirst, kLast };
 
@@ -87,13 +92,31 @@ struct PhiloxTable {
   void (*fill)(Seed seed, uint64_t first, int64_t blocks, uint32_t* words);
 };
 
-#define TF_GC_DECLARE_KERNEL_TABLES(instruction_set) \
-  namespace instruction_set {                        \
-  extern const HadamardTable kHadamardTable;         \
-  extern const PhiloxTable kPhiloxTable;             \
-  extern const QuarticTable kQuarticTable;           \
-  extern const ThreeLcTable kThreeLcTable;           \
-  extern const ZeroRunTable kZeroRunTable;           \
+struct StochasticQuantizeTable {
+  void (*quantize)(const float* values, int64_t n, const float* levels,
+                   int num_levels, Seed seed, int64_t first, uint8_t* indices);
+  void (*quantize_pack)(const float* values, int64_t n, const float* levels,
+                        int num_levels, Seed seed, int64_t first, int bits,
+                        uint8_t* packed);
+};
+
+struct TableSumTable {
+  void (*sum_bytes)(const uint8_t* packed, int64_t n, const uint8_t* table,
+                    int bits, uint8_t* accumulator);
+  void (*sum_words)(const uint8_t* packed, int64_t n, const uint16_t* table,
+                    int bits, uint16_t* accumulator);
+};
+
+#define TF_GC_DECLARE_KERNEL_TABLES(instruction_set)             \
+  namespace instruction_set {                                    \
+  extern const BitPackingTable kBitPackingTable;                 \
+  extern const HadamardTable kHadamardTable;                     \
+  extern const PhiloxTable kPhiloxTable;                         \
+  extern const QuarticTable kQuarticTable;                       \
+  extern const StochasticQuantizeTable kStochasticQuantizeTable; \
+  extern const TableSumTable kTableSumTable;                     \
+  extern const ThreeLcTable kThreeLcTable;                       \
+  extern const ZeroRunTable kZeroRunTable;                       \
   }  // namespace instruction_set
 
 TF_GC_DECLARE_KERNEL_TABLES(baseline)

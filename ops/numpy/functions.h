@@ -8,6 +8,7 @@
 namespace tf_gc::kernels {
 
 void AddHadamardFunctions(pybind11::module_& module);
+void AddQuantizationFunctions(pybind11::module_& module);
 void AddThreeLcFunctions(pybind11::module_& module);
 
 }  // namespace tf_gc::kernels

@@ -62,6 +62,7 @@ Raises:
 PYBIND11_MODULE(kernels, module) {
   module.doc() = kModuleDoc;
   AddHadamardFunctions(module);
+  AddQuantizationFunctions(module);
   AddThreeLcFunctions(module);
   module.def("instruction_sets", PyInstructionSets, kInstructionSetsDoc);
   module.def("set_instruction_set", PySetInstructionSet, py::arg("name"),
