@@ -1,7 +1,6 @@
-#include "ops/cuda/hadamard.h"
-
 #include <cmath>
 
+#include "ops/cuda/hadamard.h"
 #include "ops/cuda/launch.h"
 #include "ops/kernels/philox.h"
 
@@ -76,9 +75,9 @@ __device__ inline void Finish(const Pass& pass, const Row& row,
 #pragma unroll
   for (int j = 0; j < kRadix; ++j) {
     const int64_t i = row(j) + lane;
-    const uint32_t word =
-        pass.signs_after ? __shfl_sync(~0u, signs, j) : 0;
-    if (i < pass.n) pass.transformed[i] = FlipSign(x[j] * pass.scale, word, lane);
+    const uint32_t word = pass.signs_after ? __shfl_sync(~0u, signs, j) : 0;
+    if (i < pass.n)
+      pass.transformed[i] = FlipSign(x[j] * pass.scale, word, lane);
   }
 }
 
@@ -130,7 +129,8 @@ __device__ inline void StoreShared(const float (&x)[kRadix], float* shared) {
 // A block transforms 2^kBits values, rows or parts of one: their levels
 // 0 ... levels - 1.
 template <int kBits>
-__global__ void __launch_bounds__(1 << (kBits - kRadixBits), 1536 >> (kBits - kRadixBits))
+__global__ void __launch_bounds__(1 << (kBits - kRadixBits),
+                                  1536 >> (kBits - kRadixBits))
     TileKernel(Pass pass, int levels) {
   constexpr int kSize = 1 << kBits;
   __shared__ __align__(16) float shared[Place(kSize - 1) + 1];
@@ -192,9 +192,9 @@ __global__ void __launch_bounds__(kColumnThreads, 1536 / kColumnThreads)
   const int side_bits = 5 + kColumnBits - levels;
   const int block_bits = first_level - side_bits;
   const int64_t block = blockIdx.x;
-  const int64_t begin = (block >> block_bits << (first_level + levels)) +
-                        ((block & ((int64_t{1} << block_bits) - 1))
-                         << side_bits);
+  const int64_t begin =
+      (block >> block_bits << (first_level + levels)) +
+      ((block & ((int64_t{1} << block_bits) - 1)) << side_bits);
   float x[kRadix];
 
   // Lines 16 warp ... 16 warp + 15.
@@ -248,10 +248,9 @@ int Run(const Pass& all, int64_t size, void* stream) {
   const int log2_size = __builtin_ctzll(static_cast<uint64_t>(size));
   // The levels above the tiles, in as few passes as can be, none of which has
   // much less to do than another.
-  int rest = log2_size <= kMaxTileBits ? 0
-             : log2_size - kMaxTileBits < kRadixBits
-                 ? kRadixBits
-                 : log2_size - kMaxTileBits;
+  int rest = log2_size <= kMaxTileBits               ? 0
+             : log2_size - kMaxTileBits < kRadixBits ? kRadixBits
+                                                     : log2_size - kMaxTileBits;
   Pass pass = all;
   pass.scale = 1;
   pass.signs_after = false;
@@ -271,11 +270,12 @@ int Run(const Pass& all, int64_t size, void* stream) {
   pass.values = pass.transformed;
   pass.signs_before = false;
   while (rest > 0) {
-    const int levels = static_cast<int>(CeilDiv(rest, CeilDiv(rest, kColumnBits)));
+    const int levels =
+        static_cast<int>(CeilDiv(rest, CeilDiv(rest, kColumnBits)));
     finish_if(levels == rest);
-    TF_GC_CUDA_RETURN_IF_ERROR(Launch(
-        ColumnKernel, pass.n >> (5 + kColumnBits), kColumnThreads, stream, pass,
-        log2_size - rest, levels));
+    TF_GC_CUDA_RETURN_IF_ERROR(Launch(ColumnKernel, pass.n >> (5 + kColumnBits),
+                                      kColumnThreads, stream, pass,
+                                      log2_size - rest, levels));
     rest -= levels;
   }
   return cudaSuccess;
@@ -288,24 +288,24 @@ using namespace tf_gc::cuda;
 
 int tf_gc_cuda_hadamard(const float* values, int64_t rows, int64_t size,
                         float* transformed, void* stream) {
-  return Run({values, rows * size, transformed, {}, false, false, 1},
-             size, stream);
+  return Run({values, rows * size, transformed, {}, false, false, 1}, size,
+             stream);
 }
 
 int tf_gc_cuda_randomized_hadamard(const float* values, int64_t rows,
                                    int64_t size, uint64_t key,
                                    uint64_t seed_stream, float* transformed,
                                    void* stream) {
-  return Run({values, rows * size, transformed, {key, seed_stream}, true,
-              false, 1},
-             size, stream);
+  return Run(
+      {values, rows * size, transformed, {key, seed_stream}, true, false, 1},
+      size, stream);
 }
 
 int tf_gc_cuda_inverse_randomized_hadamard(const float* values, int64_t rows,
                                            int64_t size, uint64_t key,
                                            uint64_t seed_stream,
                                            float* transformed, void* stream) {
-  return Run({values, rows * size, transformed, {key, seed_stream}, false,
-              true, 1},
-             size, stream);
+  return Run(
+      {values, rows * size, transformed, {key, seed_stream}, false, true, 1},
+      size, stream);
 }

@@ -1,10 +1,10 @@
 // Hadamard transforms on the GPU: ops/kernels/hadamard.h says what they are,
-// and the floats are the same, but for the bits of a NaN that an addition gives.
-// Denormal values are kept.
+// and the floats are the same, but for the bits of a NaN that an addition
+// gives. Denormal values are kept.
 //
-// The rows have `size` values each, a power of two. Of rows of up to 2^13 values
-// each value is read and written once, of up to 2^21 twice, and of up to 2^29
-// three times.
+// The rows have `size` values each, a power of two. Of rows of up to 2^13
+// values each value is read and written once, of up to 2^21 twice, and of up to
+// 2^29 three times.
 //
 // Pointers are device pointers with the alignment of their type; aligned to 16
 // bytes they are faster. `transformed` may be `values`, and must not overlap it
