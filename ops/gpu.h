@@ -34,8 +34,8 @@ class Gpu {
   template <typename T>
   absl::Status Allocate(int64_t count, tensorflow::Tensor* tensor,
                         T** values) const {
-    TF_RETURN_IF_ERROR(AllocateBytes(
-        count * static_cast<int64_t>(sizeof(T)), tensor));
+    TF_RETURN_IF_ERROR(
+        AllocateBytes(count * static_cast<int64_t>(sizeof(T)), tensor));
     *values = reinterpret_cast<T*>(tensor->flat<uint8_t>().data());
     return absl::OkStatus();
   }
@@ -64,6 +64,18 @@ class Gpu {
           reinterpret_cast<const uint16_t*>(values.flat<T>().data()),
           values.NumElements(), floats->flat<float>().data(), stream_));
     }
+  }
+
+  // The same the other way round: `values` has its type and shape.
+  template <typename T>
+  absl::Status FromFloat(const tensorflow::Tensor& floats,
+                         tensorflow::Tensor* values) const {
+    constexpr auto kConvert = std::is_same_v<T, Eigen::half>
+                                  ? tf_gc_cuda_float_to_half
+                                  : tf_gc_cuda_float_to_bfloat16;
+    return CudaStatus(kConvert(
+        floats.flat<float>().data(), floats.NumElements(),
+        reinterpret_cast<uint16_t*>(values->flat<T>().data()), stream_));
   }
 
  private:
