@@ -73,8 +73,10 @@ int Run(Transform transform, const float* in, int64_t rows, int log2_size,
 
 // From one array to another, and in place.
 void ExpectTheSame(const std::vector<float>& values, int64_t rows,
-                   int log2_size, int misalignment) {
-  for (const Transform transform : {kPlain, kRandomized, kInverse}) {
+                   int log2_size, int misalignment,
+                   const std::vector<Transform>& transforms = {
+                       kPlain, kRandomized, kInverse}) {
+  for (const Transform transform : transforms) {
     SCOPED_TRACE(testing::Message() << "transform " << transform << ", " << rows
                                     << " rows of 2^" << log2_size);
     const std::vector<uint32_t> expected =
@@ -109,14 +111,15 @@ TEST(HadamardTest, ManyShortRowsAreThoseOfTheCpu) {
 
 TEST(HadamardTest, LongRowsAreThoseOfTheCpu) {
   for (int log2_size = 14; log2_size <= 20; ++log2_size) {
-    const int64_t rows = log2_size < 18 ? 3 : 1;
+    const int64_t rows = log2_size < 17 ? 3 : 1;
     ExpectTheSame(RandomFloats(rows << log2_size, 3), rows, log2_size,
                   log2_size % 4 * 4);
   }
 }
 
 TEST(HadamardTest, RowsOfThreePassesAreThoseOfTheCpu) {
-  ExpectTheSame(RandomFloats(int64_t{1} << 22, 4), 1, 22, 0);
+  // The last pass does all that a pass can do.
+  ExpectTheSame(RandomFloats(int64_t{1} << 22, 4), 1, 22, 0, {kInverse});
 }
 
 TEST(HadamardTest, SpecialValuesAreThoseOfTheCpu) {
