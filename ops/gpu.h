@@ -66,6 +66,18 @@ class Gpu {
     }
   }
 
+  // The same the other way round: `values` has its type and shape.
+  template <typename T>
+  absl::Status FromFloat(const tensorflow::Tensor& floats,
+                         tensorflow::Tensor* values) const {
+    constexpr auto kConvert = std::is_same_v<T, Eigen::half>
+                                  ? tf_gc_cuda_float_to_half
+                                  : tf_gc_cuda_float_to_bfloat16;
+    return CudaStatus(kConvert(
+        floats.flat<float>().data(), floats.NumElements(),
+        reinterpret_cast<uint16_t*>(values->flat<T>().data()), stream_));
+  }
+
  private:
   absl::Status AllocateBytes(int64_t size, tensorflow::Tensor* tensor) const;
 

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "ops/hadamard_inputs.h"
 #include "ops/inputs.h"
 #include "ops/kernels/hadamard.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -18,23 +18,12 @@ using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 
-absl::Status CheckValues(const Tensor& values) {
-  if (values.dims() > 0 &&
-      kernels::IsHadamardSize(values.dim_size(values.dims() - 1))) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "values must have a power of two as the size of the last axis, got "
-      "shape ",
-      values.shape().DebugString()));
-}
-
 // Calls transform(values, rows, size, transformed) on float32.
 template <typename T, typename Transform>
 absl::Status TransformValues(OpKernelContext* context,
                              const Transform& transform) {
   const Tensor& values = context->input(0);
-  TF_RETURN_IF_ERROR(CheckValues(values));
+  TF_RETURN_IF_ERROR(CheckHadamardValues(values));
   const int64_t size = values.dim_size(values.dims() - 1);
   const int64_t rows = values.NumElements() / size;
   Tensor* transformed = nullptr;

@@ -1,3 +1,4 @@
+#include "ops/cuda/find.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/quartic.h"
 #include "ops/cuda/quartic_inl.h"
@@ -10,61 +11,6 @@ namespace {
 constexpr int kTile = 2048;
 
 // ---- Validation -------------------------------------------------------------
-
-// The bytes that are at most `limit` when `offset` is added.
-struct Range {
-  uint8_t offset;
-  uint8_t limit;
-
-  __device__ bool Has(uint8_t byte) const {
-    return static_cast<uint8_t>(byte + offset) <= limit;
-  }
-};
-
-// Lowers *first, as an unsigned number, to i.
-__device__ inline void Lower(int64_t* first, int64_t i) {
-  atomicMin(reinterpret_cast<unsigned long long*>(first),
-            static_cast<unsigned long long>(i));
-}
-
-// Lowers *first to the index of the first byte outside `range`. The bytes from
-// `head` on are aligned; a unit is 16 of them, or one of the others.
-struct FindOutside {
-  const uint8_t* bytes;
-  int64_t head;
-  int64_t vectors;
-  Range range;
-  int64_t* first;
-
-  __device__ void operator()(int64_t unit) const {
-    if (unit < vectors) {
-      const int64_t begin = head + 16 * unit;
-      const Vector<uint8_t, 16> vector = LoadVector<16>(bytes + begin);
-      bool all_inside = true;
-      for (int k = 0; k < 16; ++k) all_inside &= range.Has(vector.values[k]);
-      if (all_inside) return;
-      int k = 0;
-      while (range.Has(vector.values[k])) ++k;
-      Lower(first, begin + k);
-      return;
-    }
-    const int64_t rest = unit - vectors;
-    const int64_t i = rest < head ? rest : rest + 16 * vectors;
-    if (!range.Has(bytes[i])) Lower(first, i);
-  }
-};
-
-int Find(const uint8_t* bytes, int64_t n, Range range, int64_t* first,
-         void* stream) {
-  // As unsigned numbers, no index is greater than -1.
-  TF_GC_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(
-      first, 0xff, sizeof(*first), static_cast<cudaStream_t>(stream)));
-  const int64_t to_aligned = (16 - AddressModulo16(bytes)) % 16;
-  const int64_t head = to_aligned < n ? to_aligned : n;
-  const int64_t vectors = (n - head) / 16;
-  const FindOutside find = {bytes, head, vectors, range, first};
-  return ForEach(n - 15 * vectors, stream, find);
-}
 
 // Padding value k of the last partitions.
 struct CheckPadding {

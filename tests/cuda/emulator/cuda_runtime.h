@@ -204,6 +204,15 @@ inline unsigned __brev(unsigned x) {
   for (int i = 0; i < 32; ++i) reversed |= (x >> i & 1) << (31 - i);
   return reversed;
 }
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+  const uint64_t bytes = uint64_t{high} << 32 | low;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned byte = bytes >> (8 * (selector >> (4 * i) & 7)) & 0xff;
+    result |= byte << (8 * i);
+  }
+  return result;
+}
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>(uint64_t{a} * b >> 32);
 }
