@@ -84,8 +84,12 @@ def cuda_library(name, srcs, hdrs, deps = []):
         testonly = True,
         srcs = [source + "_emulated" for source in srcs],
         hdrs = hdrs,
-        # As nvcc has it: no fused multiply-add.
-        copts = ["-ffp-contract=off"],
+        copts = [
+            # As nvcc has it: no fused multiply-add.
+            "-ffp-contract=off",
+            # "#pragma unroll" is nvcc's.
+            "-Wno-unknown-pragmas",
+        ],
         linkstatic = True,
         textual_hdrs = srcs,
         deps = deps + ["//tests/cuda/emulator"],

@@ -142,17 +142,17 @@ __device__ inline uint8_t* Staging(uint8_t* shared, const void* global) {
 // Copies `count` bytes with all threads of the block, 16 at once. `from` and
 // `to` are the same modulo 16: Staging makes them so. The caller synchronises.
 __device__ inline void BlockCopy(const uint8_t* from, int count, uint8_t* to) {
-  const int to_aligned = (16 - AddressModulo16(from)) % 16;
-  const int head = to_aligned < count ? to_aligned : count;
-  const int vectors = (count - head) / 16;
-  const int tail = head + 16 * vectors;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int threads = static_cast<int>(blockDim.x);
-  for (int i = thread; i < vectors; i += threads) {
+  const unsigned size = static_cast<unsigned>(count);
+  const unsigned to_aligned = (16 - AddressModulo16(from)) % 16;
+  const unsigned head = to_aligned < size ? to_aligned : size;
+  const unsigned vectors = (size - head) / 16;
+  const unsigned tail = head + 16 * vectors;
+  const unsigned threads = blockDim.x;
+  for (unsigned i = threadIdx.x; i < vectors; i += threads) {
     StoreVector(LoadVector<16>(from + head + 16 * i), to + head + 16 * i);
   }
-  for (int i = thread; i < head; i += threads) to[i] = from[i];
-  for (int i = tail + thread; i < count; i += threads) to[i] = from[i];
+  for (unsigned i = threadIdx.x; i < head; i += threads) to[i] = from[i];
+  for (unsigned i = tail + threadIdx.x; i < size; i += threads) to[i] = from[i];
 }
 
 // Lowers *first, as an unsigned number, to i.

@@ -7,7 +7,9 @@
 
 namespace cub {
 
-template <typename T, int kThreads>
+enum BlockScanAlgorithm { BLOCK_SCAN_RAKING, BLOCK_SCAN_WARP_SCANS };
+
+template <typename T, int kThreads, BlockScanAlgorithm = BLOCK_SCAN_RAKING>
 class BlockScan {
  public:
   struct TempStorage {};
@@ -18,13 +20,20 @@ class BlockScan {
   // *total, for all threads, all items, without `initial`.
   template <typename Operator>
   void ExclusiveScan(T item, T& prefix, T initial, Operator combine, T& total) {
+    static T prefixes[kThreads];
+    static T all;
     const emulator::BlockExchange<T> items(item);
-    prefix = initial;
-    for (int i = 0; i < emulator::Rank(); ++i) {
-      prefix = combine(prefix, items[i]);
+    if (emulator::Rank() == 0) {
+      prefixes[0] = initial;
+      all = item;
+      for (int i = 1; i < kThreads; ++i) {
+        prefixes[i] = combine(prefixes[i - 1], items[i - 1]);
+        all = combine(all, items[i]);
+      }
     }
-    total = items[0];
-    for (int i = 1; i < kThreads; ++i) total = combine(total, items[i]);
+    emulator::WaitForBlock();
+    prefix = prefixes[emulator::Rank()];
+    total = all;
   }
 
   template <typename Operator>
