@@ -60,6 +60,14 @@ const char* ThreeLcCheckTensor(const uint8_t* encoded, int64_t size,
   return nullptr;
 }
 
+const char* ThreeLcCheckUsed(int64_t used, int64_t size) {
+  if (used < 0) {
+    return "ends before its last value, or has a zero run or padding that "
+           "does not fit";
+  }
+  return used == size ? nullptr : "goes on behind its last value";
+}
+
 const char* ThreeLcDecodeTensor(const uint8_t* encoded, int64_t size, int64_t n,
                                 float* values) {
   const char* error = ThreeLcCheckTensor(encoded, size, n);
@@ -72,11 +80,7 @@ const char* ThreeLcDecodeTensor(const uint8_t* encoded, int64_t size, int64_t n,
   const int64_t payload_size = size - kThreeLcScaleSize;
   const int64_t used = ThreeLcDecode(encoded + kThreeLcScaleSize, payload_size,
                                      scale, n, values);
-  if (used < 0) {
-    return "ends before its last value, or has a zero run or padding that "
-           "does not fit";
-  }
-  return used == payload_size ? nullptr : "goes on behind its last value";
+  return ThreeLcCheckUsed(used, payload_size);
 }
 
 }  // namespace tf_gc::kernels
