@@ -79,7 +79,8 @@ Bytes ReferenceMerge(const Bytes& first, const Bytes& second,
   Bytes merged = second;
   const int64_t n = 8 * static_cast<int64_t>(first.size());
   for (int64_t begin = 0; begin < n; begin += 128) {
-    const uint64_t block = 32 * ((first_byte + begin / 8) / 16);
+    const uint64_t block =
+        uint64_t{32} * static_cast<uint64_t>((first_byte + begin / 8) / 16);
     int undecided = 0;
     for (int v = 0; v < 128 && begin + v < n; ++v) {
       const int64_t i = begin + v;
