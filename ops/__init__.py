@@ -10,6 +10,8 @@ from tf_gc.ops.all_reduce import (
     exact_all_reduce,
     three_lc_all_reduce,
 )
+from tf_gc.ops.signs import sign_merge, sign_pack, sign_unpack
+from tf_gc.ops.ternary import stochastic_ternary_quantize, ternary_quantize
 from tf_gc.ops.three_lc import (
     quartic_decode,
     quartic_encode,
@@ -25,6 +27,11 @@ __all__ = [
     "exact_all_reduce",
     "quartic_decode",
     "quartic_encode",
+    "sign_merge",
+    "sign_pack",
+    "sign_unpack",
+    "stochastic_ternary_quantize",
+    "ternary_quantize",
     "three_lc_all_reduce",
     "three_lc_decode",
     "three_lc_encode",

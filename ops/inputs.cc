@@ -69,6 +69,17 @@ absl::Status ReadSeed(const Tensor& tensor, kernels::Seed* seed) {
   return absl::OkStatus();
 }
 
+absl::Status CheckSeedShape(
+    tensorflow::shape_inference::InferenceContext* context, int index) {
+  tensorflow::shape_inference::ShapeHandle seed;
+  TF_RETURN_IF_ERROR(context->WithRankAtMost(context->input(index), 1, &seed));
+  if (!context->RankKnown(seed) || context->Rank(seed) == 0) {
+    return absl::OkStatus();
+  }
+  tensorflow::shape_inference::DimensionHandle two;
+  return context->WithValue(context->Dim(seed, 0), 2, &two);
+}
+
 kernels::ParallelFor IntraOpThreads(tensorflow::OpKernelContext* context) {
   tensorflow::thread::ThreadPool* const threads =
       context->device()->tensorflow_cpu_worker_threads()->workers;

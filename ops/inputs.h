@@ -11,6 +11,7 @@
 #include "ops/kernels/parallel.h"
 #include "ops/kernels/philox.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 
@@ -34,6 +35,11 @@ absl::Status ReadCount(const tensorflow::Tensor& tensor, const char* name,
 // The input `seed`: an int32 or int64 scalar, the key, or a vector of two, key
 // and stream.
 absl::Status ReadSeed(const tensorflow::Tensor& tensor, kernels::Seed* seed);
+
+// What ReadSeed asks of the input with this index, as far as its shape is
+// known.
+absl::Status CheckSeedShape(
+    tensorflow::shape_inference::InferenceContext* context, int index);
 
 inline const uint8_t* Bytes(const tensorflow::Tensor& tensor) {
   return tensor.flat<uint8_t>().data();

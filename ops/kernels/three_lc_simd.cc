@@ -3,20 +3,11 @@
 #include "ops/kernels/kernel_table.h"
 #include "ops/kernels/quartic-inl.h"
 #include "ops/kernels/simd-inl.h"
+#include "ops/kernels/ternary-inl.h"
 #include "ops/kernels/zero_run-inl.h"
 
 namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET {
 namespace {
-
-// Bits are copied: arithmetic might flush a denormal value.
-inline Floats Broadcast(float value) {
-  int32_t bits;
-  __builtin_memcpy(&bits, &value, sizeof(bits));
-  return reinterpret_cast<Floats>(Ints{} | bits);
-}
-
-inline constexpr int32_t kMagnitudeBits = 0x7fffffff;
-inline constexpr int32_t kSignBit = ~kMagnitudeBits;
 
 // values + residual, of which there may be none.
 template <bool kHasResidual>
@@ -110,12 +101,11 @@ inline Ints Quantize(const float* values, const float* residual, Floats scale,
                      float* new_residual) {
   const Floats t = LoadSum<kHasResidual>(values, residual);
   const Ints bits = reinterpret_cast<Ints>(t);
-  const Floats magnitude = reinterpret_cast<Floats>(bits & kMagnitudeBits);
-  const Ints is_large = magnitude + magnitude > scale;
+  const Ints is_large = IsLarge(bits, scale);
   const Ints delivered =
       ((bits & kSignBit) | reinterpret_cast<Ints>(scale)) & is_large;
   Store(t - reinterpret_cast<Floats>(delivered), new_residual);
-  return ((bits >> 31) | 1) & is_large;
+  return SignWhere(is_large, bits);
 }
 
 // Quantises kVectorBytes values.

@@ -7,6 +7,8 @@
 
 namespace tf_gc::kernels {
 
+void AddSignsFunctions(pybind11::module_& module);
+void AddTernaryFunctions(pybind11::module_& module);
 void AddThreeLcFunctions(pybind11::module_& module);
 
 }  // namespace tf_gc::kernels

@@ -61,6 +61,8 @@ Raises:
 
 PYBIND11_MODULE(kernels, module) {
   module.doc() = kModuleDoc;
+  AddSignsFunctions(module);
+  AddTernaryFunctions(module);
   AddThreeLcFunctions(module);
   module.def("instruction_sets", PyInstructionSets, kInstructionSetsDoc);
   module.def("set_instruction_set", PySetInstructionSet, py::arg("name"),
