@@ -10,6 +10,12 @@ from tf_gc.ops.all_reduce import (
     exact_all_reduce,
     three_lc_all_reduce,
 )
+from tf_gc.ops.selection import (
+    chunk_argmax,
+    pack_indices,
+    top_k_indices,
+    unpack_indices,
+)
 from tf_gc.ops.signs import sign_merge, sign_pack, sign_unpack
 from tf_gc.ops.ternary import stochastic_ternary_quantize, ternary_quantize
 from tf_gc.ops.three_lc import (
@@ -24,7 +30,9 @@ from tf_gc.ops.three_lc import (
 __all__ = [
     "bucket",
     "bucket_traffic",
+    "chunk_argmax",
     "exact_all_reduce",
+    "pack_indices",
     "quartic_decode",
     "quartic_encode",
     "sign_merge",
@@ -35,6 +43,8 @@ __all__ = [
     "three_lc_all_reduce",
     "three_lc_decode",
     "three_lc_encode",
+    "top_k_indices",
+    "unpack_indices",
     "zero_run_decode",
     "zero_run_encode",
 ]

@@ -52,6 +52,21 @@ struct ThreeLcTable {
                       int64_t partition);
 };
 
+struct ChunkArgmaxTable {
+  // Adds `first` to every index.
+  void (*chunk_argmax)(const float* values, int64_t n, int64_t chunk,
+                       int64_t first, int32_t* indices);
+};
+
+struct IndexPackingTable {
+  int64_t (*find_not_ascending)(const int32_t* indices, int64_t k, int64_t n);
+  // low_bits is the form: -1 for the bitmap.
+  void (*pack)(const int32_t* indices, int64_t k, int64_t n, int low_bits,
+               uint8_t* packed);
+  const char* (*unpack)(const uint8_t* packed, int64_t k, int64_t n,
+                        int low_bits, int32_t* indices);
+};
+
 struct PhiloxTable {
   void (*fill)(Seed seed, uint64_t first, int64_t blocks, uint32_t* words);
 };
@@ -72,13 +87,26 @@ struct TernaryTable {
                      int64_t first, int8_t* ternary);
 };
 
+struct TopKTable {
+  // Writes key and index (i + first) of each value whose key, the bits of its
+  // magnitude, is above the threshold >= -1, in order, and returns their
+  // number. *ties is the number of keys that equal the threshold. Both have
+  // room for n + 16; what is behind the results is overwritten.
+  int64_t (*collect)(const float* values, int64_t n, int64_t first,
+                     int32_t threshold, int32_t* keys, int32_t* indices,
+                     int64_t* ties);
+};
+
 #define TF_GC_DECLARE_KERNEL_TABLES(instruction_set) \
   namespace instruction_set {                        \
+  extern const ChunkArgmaxTable kChunkArgmaxTable;   \
+  extern const IndexPackingTable kIndexPackingTable; \
   extern const PhiloxTable kPhiloxTable;             \
   extern const QuarticTable kQuarticTable;           \
   extern const SignsTable kSignsTable;               \
   extern const TernaryTable kTernaryTable;           \
   extern const ThreeLcTable kThreeLcTable;           \
+  extern const TopKTable kTopKTable;                 \
   extern const ZeroRunTable kZeroRunTable;           \
   }  // namespace instruction_set
 

@@ -7,6 +7,7 @@
 
 namespace tf_gc::kernels {
 
+void AddSelectionFunctions(pybind11::module_& module);
 void AddSignsFunctions(pybind11::module_& module);
 void AddTernaryFunctions(pybind11::module_& module);
 void AddThreeLcFunctions(pybind11::module_& module);

@@ -61,6 +61,7 @@ Raises:
 
 PYBIND11_MODULE(kernels, module) {
   module.doc() = kModuleDoc;
+  AddSelectionFunctions(module);
   AddSignsFunctions(module);
   AddTernaryFunctions(module);
   AddThreeLcFunctions(module);
