@@ -34,8 +34,8 @@ class Gpu {
   template <typename T>
   absl::Status Allocate(int64_t count, tensorflow::Tensor* tensor,
                         T** values) const {
-    TF_RETURN_IF_ERROR(AllocateBytes(
-        count * static_cast<int64_t>(sizeof(T)), tensor));
+    TF_RETURN_IF_ERROR(
+        AllocateBytes(count * static_cast<int64_t>(sizeof(T)), tensor));
     *values = reinterpret_cast<T*>(tensor->flat<uint8_t>().data());
     return absl::OkStatus();
   }
@@ -72,6 +72,17 @@ class Gpu {
   tensorflow::OpKernelContext* context_;
   void* stream_;
 };
+
+// What find(first, stream) finds: a number that it writes to device memory,
+// mostly an index or -1.
+template <typename Find>
+absl::Status FindFirst(const Gpu& gpu, const Find& find, int64_t* first) {
+  tensorflow::Tensor memory;
+  int64_t* device_first;
+  TF_RETURN_IF_ERROR(gpu.Allocate(1, &memory, &device_first));
+  TF_GC_RETURN_IF_CUDA_ERROR(find(device_first, gpu.stream()));
+  return gpu.Read(device_first, 1, first);
+}
 
 }  // namespace tf_gc
 

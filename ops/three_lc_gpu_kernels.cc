@@ -27,16 +27,6 @@ using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
-// What find(first, stream) finds: an index or -1.
-template <typename Find>
-absl::Status FindFirst(const Gpu& gpu, const Find& find, int64_t* first) {
-  Tensor memory;
-  int64_t* device_first;
-  TF_RETURN_IF_ERROR(gpu.Allocate(1, &memory, &device_first));
-  TF_GC_RETURN_IF_CUDA_ERROR(find(device_first, gpu.stream()));
-  return gpu.Read(device_first, 1, first);
-}
-
 class QuarticEncodeGpuOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -173,8 +163,8 @@ class ZeroRunDecodeGpuOp : public OpKernel {
     Tensor* quartic = nullptr;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({m}), &quartic));
-    OP_REQUIRES_OK(context, Decode(gpu, bytes, size, m,
-                                   quartic->flat<uint8_t>().data()));
+    OP_REQUIRES_OK(
+        context, Decode(gpu, bytes, size, m, quartic->flat<uint8_t>().data()));
   }
 
  private:
@@ -209,10 +199,9 @@ class ThreeLcEncodeGpuOp : public OpKernel {
                                 {1}, 1, residual.shape(), &new_residual));
     Tensor encoded;
     int64_t size;
-    OP_REQUIRES_OK(context,
-                   Encode(gpu, floats, residual,
-                          context->input(2).scalar<float>()(), new_residual,
-                          &encoded, &size));
+    OP_REQUIRES_OK(context, Encode(gpu, floats, residual,
+                                   context->input(2).scalar<float>()(),
+                                   new_residual, &encoded, &size));
     context->set_output(0, encoded.Slice(0, size));
   }
 
@@ -223,9 +212,8 @@ class ThreeLcEncodeGpuOp : public OpKernel {
                              int64_t* size) {
     const int64_t n = values.NumElements();
     uint8_t* bytes;
-    TF_RETURN_IF_ERROR(
-        gpu.Allocate(kernels::kThreeLcScaleSize + kernels::QuarticSize(n),
-                     encoded, &bytes));
+    TF_RETURN_IF_ERROR(gpu.Allocate(
+        kernels::kThreeLcScaleSize + kernels::QuarticSize(n), encoded, &bytes));
     Tensor size_memory, workspace_memory;
     int64_t* device_size;
     uint8_t* workspace;
@@ -256,8 +244,8 @@ class ThreeLcDecodeGpuOp : public OpKernel {
     OP_REQUIRES_OK(context, ReadScale(gpu, encoded, n, &scale));
     Tensor* values = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &values));
-    OP_REQUIRES_OK(context, Decode(gpu, encoded, scale, n,
-                                   values->flat<float>().data()));
+    OP_REQUIRES_OK(
+        context, Decode(gpu, encoded, scale, n, values->flat<float>().data()));
   }
 
  private:
@@ -289,9 +277,8 @@ class ThreeLcDecodeGpuOp : public OpKernel {
     TF_RETURN_IF_ERROR(
         gpu.Allocate(tf_gc_cuda_three_lc_decode_workspace_size(size, n),
                      &workspace_memory, &workspace));
-    TF_GC_RETURN_IF_CUDA_ERROR(
-        tf_gc_cuda_three_lc_decode(payload, size, scale, n, values, device_used,
-                                   workspace, gpu.stream()));
+    TF_GC_RETURN_IF_CUDA_ERROR(tf_gc_cuda_three_lc_decode(
+        payload, size, scale, n, values, device_used, workspace, gpu.stream()));
     int64_t used;
     TF_RETURN_IF_ERROR(gpu.Read(device_used, 1, &used));
     return ThreeLcStatus(kernels::ThreeLcCheckUsed(used, size),
@@ -318,11 +305,11 @@ REGISTER_KERNEL_BUILDER(Name("TfGc>ThreeLcDecode")
                             .HostMemory("shape"),
                         ThreeLcDecodeGpuOp);
 
-#define TF_GC_REGISTER_ENCODE(type)                               \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>ThreeLcEncode")              \
-                              .Device(tensorflow::DEVICE_GPU)     \
-                              .HostMemory("sparsity_multiplier")  \
-                              .TypeConstraint<type>("T"),         \
+#define TF_GC_REGISTER_ENCODE(type)                              \
+  REGISTER_KERNEL_BUILDER(Name("TfGc>ThreeLcEncode")             \
+                              .Device(tensorflow::DEVICE_GPU)    \
+                              .HostMemory("sparsity_multiplier") \
+                              .TypeConstraint<type>("T"),        \
                           ThreeLcEncodeGpuOp<type>);
 
 TF_GC_REGISTER_ENCODE(float)

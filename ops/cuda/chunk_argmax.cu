@@ -1,5 +1,4 @@
 #include "ops/cuda/chunk_argmax.h"
-
 #include "ops/cuda/launch.h"
 
 namespace tf_gc::cuda {
@@ -77,15 +76,14 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t segment = GridThread() / kLanes;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const bool exists = segment < chunks.segments;
-  const int64_t chunk =
-      exists ? segment / chunks.segments_of_chunk : 0;
+  const int64_t chunk = exists ? segment / chunks.segments_of_chunk : 0;
   const int64_t begin =
       exists ? chunk * chunks.chunk +
                    (segment - chunk * chunks.segments_of_chunk) * chunks.segment
              : 0;
-  const int64_t chunk_end =
-      (chunk + 1) * chunks.chunk < chunks.n ? (chunk + 1) * chunks.chunk
-                                            : chunks.n;
+  const int64_t chunk_end = (chunk + 1) * chunks.chunk < chunks.n
+                                ? (chunk + 1) * chunks.chunk
+                                : chunks.n;
   const int size =
       exists ? TileSize(begin, static_cast<int>(chunks.segment), chunk_end) : 0;
   // All lanes of a warp meet in it.

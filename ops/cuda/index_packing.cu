@@ -1,6 +1,5 @@
-#include "ops/cuda/index_packing.h"
-
 #include "ops/cuda/bytes.h"
+#include "ops/cuda/index_packing.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/look_back.h"
 #include "ops/kernels/index_packing.h"
@@ -246,8 +245,9 @@ struct Unpacking {
     const unsigned lower_lanes = (1u << lane) - 1;
     // The last bit of the word before each.
     const uint32_t last = __shfl_up_sync(~0u, own, 1) >> 31;
-    const uint32_t carry =
-        lane > 0 ? last : (own & 1) != 0 && place > 0 ? BitBefore(place) : 0;
+    const uint32_t carry = lane > 0                      ? last
+                           : (own & 1) != 0 && place > 0 ? BitBefore(place)
+                                                         : 0;
     for (unsigned rest = occupied; rest != 0; rest &= rest - 1) {
       const int i = __ffs(static_cast<int>(rest)) - 1;
       const uint32_t word = __shfl_sync(~0u, own, i);

@@ -1,7 +1,6 @@
-#include "ops/cuda/signs.h"
-
 #include "ops/cuda/bytes.h"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/signs.h"
 #include "ops/kernels/philox.h"
 
 namespace tf_gc::cuda {

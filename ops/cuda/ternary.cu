@@ -1,6 +1,5 @@
-#include "ops/cuda/ternary.h"
-
 #include "ops/cuda/launch.h"
+#include "ops/cuda/ternary.h"
 #include "ops/kernels/philox.h"
 
 namespace tf_gc::cuda {

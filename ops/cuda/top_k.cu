@@ -1,9 +1,8 @@
-#include "ops/cuda/top_k.h"
-
 #include <cub/block/block_scan.cuh>
 
 #include "ops/cuda/launch.h"
 #include "ops/cuda/look_back.h"
+#include "ops/cuda/top_k.h"
 
 namespace tf_gc::cuda {
 namespace {
@@ -92,8 +91,7 @@ __device__ inline void FindBucket(const volatile uint32_t* histogram,
   constexpr int kBits = PassBits(kPass);
   constexpr int kOwn = (1 << kBits) / kHistogramThreads;
   // The largest keys first.
-  const int first =
-      (1 << kBits) - 1 - kOwn * static_cast<int>(threadIdx.x);
+  const int first = (1 << kBits) - 1 - kOwn * static_cast<int>(threadIdx.x);
   uint32_t own[kOwn], sum = 0;
 #pragma unroll
   for (int j = 0; j < kOwn; ++j) {
@@ -117,7 +115,8 @@ __device__ inline void FindBucket(const volatile uint32_t* histogram,
 
 // Finds the next bits of the k-th key.
 template <int kPass>
-__global__ void __launch_bounds__(kHistogramThreads) HistogramKernel(TopK task) {
+__global__ void __launch_bounds__(kHistogramThreads)
+    HistogramKernel(TopK task) {
   __shared__ uint32_t counts[1 << PassBits(kPass)];
   __shared__ bool is_last;
   constexpr int kBuckets = 1 << PassBits(kPass);
@@ -140,8 +139,7 @@ __global__ void __launch_bounds__(kHistogramThreads) HistogramKernel(TopK task) 
   __threadfence();
   __syncthreads();
   if (thread == 0) {
-    is_last =
-        atomicAdd(&state->finished_blocks[kPass], 1u) == gridDim.x - 1;
+    is_last = atomicAdd(&state->finished_blocks[kPass], 1u) == gridDim.x - 1;
   }
   __syncthreads();
   if (!is_last) return;
@@ -257,8 +255,12 @@ __device__ inline Selection<kFinal> MakeSelection(const TopK& task) {
   const State& state = *task.state;
   if (!kFinal) {
     const uint32_t lowest = state.prefix << PassShift(0);
-    return {task.values, nullptr,        task.n,
-            static_cast<int32_t>(lowest) - 1, 0, task.survivors,
+    return {task.values,
+            nullptr,
+            task.n,
+            static_cast<int32_t>(lowest) - 1,
+            0,
+            task.survivors,
             task.survivor_indices};
   }
   const bool fit = task.SurvivorsFit();

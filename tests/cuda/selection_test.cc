@@ -125,9 +125,8 @@ TEST(ChunkArgmaxTest, FindsWhatTheCpuDoes) {
   for (int kind = 0; kind < kKinds; ++kind) {
     for (const int64_t n : SelectionSizes()) {
       const std::vector<float> values = RandomValues(n, kind);
-      for (const int64_t chunk :
-           {1, 2, 3, 7, 8, 31, 33, 100, 127, 128, 1000, 4096, 4097, 10000,
-            1000000}) {
+      for (const int64_t chunk : {1, 2, 3, 7, 8, 31, 33, 100, 127, 128, 1000,
+                                  4096, 4097, 10000, 1000000}) {
         ExpectArgmax(values, chunk);
       }
     }
@@ -241,10 +240,9 @@ void ExpectUnpacked(const std::vector<uint8_t>& packed, int64_t k, int64_t n) {
   Device<int32_t> indices(k, 4 * (k % 3));
   Device<int64_t> error(1);
   Device<uint8_t> workspace(tf_gc_cuda_unpack_indices_workspace_size(k, n));
-  ASSERT_EQ(
-      tf_gc_cuda_unpack_indices(in.data(), k, n, indices.data(), error.data(),
-                                workspace.data(), nullptr),
-      0);
+  ASSERT_EQ(tf_gc_cuda_unpack_indices(in.data(), k, n, indices.data(),
+                                      error.data(), workspace.data(), nullptr),
+            0);
   const char* const found = tf_gc_cuda_unpack_indices_message(error.Value());
   ASSERT_EQ(std::string(found ? found : "is right"),
             std::string(message ? message : "is right"))

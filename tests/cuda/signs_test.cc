@@ -94,9 +94,9 @@ struct Counts {
 
 // Thresholds with all numbers of planes, with and without low bits, and those
 // that round to 0 and to 2^19.
-constexpr Counts kCounts[] = {
-    {1, 1}, {1, 3}, {7, 1}, {3, 5},          {2, 1},
-    {5, 8}, {1, 6}, {9, 1}, {1, 0x7ffffffe}, {0x7ffffffe, 1}};
+constexpr Counts kCounts[] = {{1, 1},          {1, 3},         {7, 1}, {3, 5},
+                              {2, 1},          {5, 8},         {1, 6}, {9, 1},
+                              {1, 0x7ffffffe}, {0x7ffffffe, 1}};
 
 void ExpectMerged(const std::vector<uint8_t>& first,
                   const std::vector<uint8_t>& second, const Counts& counts,
@@ -118,7 +118,8 @@ void ExpectMerged(const std::vector<uint8_t>& first,
 TEST(SignsTest, MergesAsTheCpuDoesAtAnyAlignment) {
   for (int64_t size = 0; size <= 300; ++size) {
     ExpectMerged(RandomBytes(size, 4), RandomBytes(size, 5),
-                 kCounts[size % std::size(kCounts)], 0, size % 3 ? 0 : size % 16);
+                 kCounts[size % std::size(kCounts)], 0,
+                 size % 3 ? 0 : size % 16);
   }
 }
 
@@ -147,10 +148,9 @@ TEST(SignsTest, MergesInPlace) {
   for (const bool into_first : {true, false}) {
     Device<uint8_t> a(first), b(second);
     Device<uint8_t>& merged = into_first ? a : b;
-    ASSERT_EQ(
-        tf_gc_cuda_sign_merge(a.data(), b.data(), 1003, 2, 3, kSeed.key,
-                              kSeed.stream, 0, merged.data(), nullptr),
-        0);
+    ASSERT_EQ(tf_gc_cuda_sign_merge(a.data(), b.data(), 1003, 2, 3, kSeed.key,
+                                    kSeed.stream, 0, merged.data(), nullptr),
+              0);
     EXPECT_EQ(merged.Values(), expected);
   }
 }
