@@ -2,6 +2,7 @@
 #include "ops/cuda/launch.h"
 #include "ops/cuda/signs.h"
 #include "ops/kernels/philox.h"
+#include "ops/kernels/signs.h"
 
 namespace tf_gc::cuda {
 namespace {
@@ -140,9 +141,7 @@ struct Threshold {
 };
 
 Threshold MakeThreshold(int64_t first_count, int64_t second_count) {
-  const int64_t sum = first_count + second_count;
-  const auto value =
-      static_cast<uint32_t>(((first_count << 19) + sum / 2) / sum);
+  const uint32_t value = kernels::SignMergeThreshold(first_count, second_count);
   int planes = kPlanes;
   while (planes > 0 && (value & ((1u << (19 - planes + 1)) - 1)) == 0) --planes;
   return {value, planes, value & 0xffff};
