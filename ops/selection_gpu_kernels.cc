@@ -157,10 +157,9 @@ class UnpackIndicesGpuOp : public OpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("TfGc>PackIndices")
-                            .Device(tensorflow::DEVICE_GPU)
-                            .HostMemory("size"),
-                        PackIndicesGpuOp);
+REGISTER_KERNEL_BUILDER(
+    Name("TfGc>PackIndices").Device(tensorflow::DEVICE_GPU).HostMemory("size"),
+    PackIndicesGpuOp);
 REGISTER_KERNEL_BUILDER(Name("TfGc>UnpackIndices")
                             .Device(tensorflow::DEVICE_GPU)
                             .HostMemory("count")

@@ -36,8 +36,8 @@ inline absl::Status CheckValues(const tensorflow::Tensor& values) {
 inline absl::Status AllocateIndices(tensorflow::OpKernelContext* context,
                                     int64_t count, int32_t** indices) {
   tensorflow::Tensor* output = nullptr;
-  TF_RETURN_IF_ERROR(context->allocate_output(
-      0, tensorflow::TensorShape({count}), &output));
+  TF_RETURN_IF_ERROR(
+      context->allocate_output(0, tensorflow::TensorShape({count}), &output));
   *indices = output->flat<int32_t>().data();
   return absl::OkStatus();
 }
@@ -63,14 +63,14 @@ inline absl::Status ReadUnpackInputs(tensorflow::OpKernelContext* context,
                                      int64_t* count, int64_t* size) {
   const tensorflow::Tensor& packed = context->input(0);
   TF_RETURN_IF_ERROR(CheckVector(packed, "packed"));
-  TF_RETURN_IF_ERROR(ReadWithin(context->input(2), "size", 0,
-                                kernels::kMaxPackedSize, size));
+  TF_RETURN_IF_ERROR(
+      ReadWithin(context->input(2), "size", 0, kernels::kMaxPackedSize, size));
   TF_RETURN_IF_ERROR(ReadWithin(context->input(1), "count", 0, *size, count));
   const int64_t expected = kernels::PackedIndicesSize(*count, *size);
   if (packed.NumElements() == expected) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(
-      "packed must have ", expected, " bytes for ", *count, " indices below ",
-      *size, ", got ", packed.NumElements()));
+  return absl::DataLossError(
+      absl::StrCat("packed must have ", expected, " bytes for ", *count,
+                   " indices below ", *size, ", got ", packed.NumElements()));
 }
 
 // The same, where the bytes are not such as packing writes.

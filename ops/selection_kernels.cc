@@ -73,8 +73,7 @@ class PackIndicesOp : public OpKernel {
     const int64_t k = context->input(0).NumElements();
     const int32_t* indices = context->input(0).flat<int32_t>().data();
     const int64_t wrong = kernels::FindNotAscending(indices, k, size);
-    OP_REQUIRES(context, wrong < 0,
-                NotAscending(indices[wrong], wrong, size));
+    OP_REQUIRES(context, wrong < 0, NotAscending(indices[wrong], wrong, size));
     Tensor* packed = nullptr;
     OP_REQUIRES_OK(
         context,

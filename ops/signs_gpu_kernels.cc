@@ -86,20 +86,18 @@ class SignMergeGpuOp : public OpKernel {
     Tensor* merged = nullptr;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output(
                                 {0, 1}, 0, first.shape(), &merged));
-    OP_REQUIRES_OK(
-        context,
-        CudaStatus(tf_gc_cuda_sign_merge(
-            Bytes(first), Bytes(second), first.NumElements(),
-            inputs.first_count, inputs.second_count, inputs.seed.key,
-            inputs.seed.stream, /*first_byte=*/0,
-            merged->flat<uint8_t>().data(), gpu.stream())));
+    OP_REQUIRES_OK(context,
+                   CudaStatus(tf_gc_cuda_sign_merge(
+                       Bytes(first), Bytes(second), first.NumElements(),
+                       inputs.first_count, inputs.second_count, inputs.seed.key,
+                       inputs.seed.stream, /*first_byte=*/0,
+                       merged->flat<uint8_t>().data(), gpu.stream())));
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("TfGc>SignUnpack")
-                            .Device(tensorflow::DEVICE_GPU)
-                            .HostMemory("size"),
-                        SignUnpackGpuOp);
+REGISTER_KERNEL_BUILDER(
+    Name("TfGc>SignUnpack").Device(tensorflow::DEVICE_GPU).HostMemory("size"),
+    SignUnpackGpuOp);
 REGISTER_KERNEL_BUILDER(Name("TfGc>SignMerge")
                             .Device(tensorflow::DEVICE_GPU)
                             .HostMemory("first_count")

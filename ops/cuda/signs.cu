@@ -9,8 +9,8 @@ namespace {
 
 using kernels::PhiloxBlock;
 using kernels::PhiloxHalf;
+using kernels::PhiloxKeys;
 using kernels::PhiloxWords;
-using kernels::Seed;
 
 // ---- Packing and unpacking --------------------------------------------------
 
@@ -133,6 +133,18 @@ __device__ inline void StoreGroup(const Group& group, int count,
   }
 }
 
+// The random numbers of a merge.
+struct Random {
+  PhiloxKeys keys;
+  uint64_t stream;
+  uint64_t first_block;  // Of the first group.
+
+  __device__ PhiloxWords Block(int64_t group, int block) const {
+    return PhiloxBlock(keys, stream,
+                       first_block + kGroupBlocks * group + block);
+  }
+};
+
 // The threshold T of 19 bits, by its parts.
 struct Threshold {
   uint32_t value;
@@ -159,9 +171,9 @@ __device__ inline uint32_t HalvesBelow(const PhiloxWords& block, uint32_t low) {
 }
 
 // A bit for each of `count` undecided values: whether its low bits are below
-// those of the threshold. `block` is the first that has any.
-__device__ inline Group DrawLowBits(Seed seed, uint64_t block, int count,
-                                    uint32_t low) {
+// those of the threshold.
+__device__ inline Group DrawLowBits(const Random& random, int64_t group,
+                                    int count, uint32_t low) {
   Group below = {};
 #pragma unroll 1
   for (int b = (count - 1) / kHalves; b >= 0; --b) {
@@ -171,15 +183,15 @@ __device__ inline Group DrawLowBits(Seed seed, uint64_t block, int count,
           __funnelshift_l(below.words[w - 1], below.words[w], kHalves);
     }
     below.words[0] = below.words[0] << kHalves |
-                     HalvesBelow(PhiloxBlock(seed, block + b), low);
+                     HalvesBelow(random.Block(group, kPlanes + b), low);
   }
   return below;
 }
 
-// The merged group whose first block is `block`.
+// Merges the group with the number `group`.
 __device__ inline Group Merge(const Group& first, const Group& second,
-                              const Threshold& threshold, Seed seed,
-                              uint64_t block) {
+                              const Threshold& threshold, const Random& random,
+                              int64_t group) {
   // Of the values that differ: U = T as far as the planes tell; U < T.
   Group equal, less;
 #pragma unroll
@@ -191,7 +203,7 @@ __device__ inline Group Merge(const Group& first, const Group& second,
   for (int t = 0; t < kPlanes; ++t) {
     if (t >= threshold.planes) break;
     const uint32_t bit = 0u - (threshold.value >> (18 - t) & 1);
-    const PhiloxWords plane = PhiloxBlock(seed, block + t);
+    const PhiloxWords plane = random.Block(group, t);
 #pragma unroll
     for (int w = 0; w < kGroupWords; ++w) {
       less.words[w] |= equal.words[w] & bit & ~plane.words[w];
@@ -202,9 +214,9 @@ __device__ inline Group Merge(const Group& first, const Group& second,
     int undecided = 0;
 #pragma unroll
     for (int w = 0; w < kGroupWords; ++w) undecided += __popc(equal.words[w]);
-    Group below = undecided == 0 ? Group{}
-                                 : DrawLowBits(seed, block + kPlanes, undecided,
-                                               threshold.low);
+    Group below = undecided == 0
+                      ? Group{}
+                      : DrawLowBits(random, group, undecided, threshold.low);
 #pragma unroll
     for (int w = 0; w < kGroupWords; ++w) {
       uint32_t bits = below.words[0];
@@ -231,15 +243,14 @@ __device__ inline Group Merge(const Group& first, const Group& second,
 
 __global__ void __launch_bounds__(kBlockThreads)
     MergeKernel(const uint8_t* first, const uint8_t* second, int64_t bytes,
-                Threshold threshold, Seed seed, uint64_t first_block,
-                uint8_t* merged) {
+                Threshold threshold, Random random, uint8_t* merged) {
   const int64_t group = GridThread();
   const int64_t begin = kGroupBytes * group;
   const int size = TileSize(begin, kGroupBytes, bytes);
   if (size == 0) return;
   const Group result =
       Merge(LoadGroup(first + begin, size), LoadGroup(second + begin, size),
-            threshold, seed, first_block + kGroupBlocks * group);
+            threshold, random, group);
   StoreGroup(result, size, merged + begin);
 }
 
@@ -269,10 +280,10 @@ int tf_gc_cuda_sign_merge(const uint8_t* first, const uint8_t* second,
                           int64_t second_count, uint64_t seed_key,
                           uint64_t seed_stream, int64_t first_byte,
                           uint8_t* merged, void* stream) {
-  const uint64_t first_block =
-      static_cast<uint64_t>(first_byte) / kGroupBytes * kGroupBlocks;
+  const Random random = {
+      tf_gc::kernels::MakePhiloxKeys(seed_key), seed_stream,
+      static_cast<uint64_t>(first_byte) / kGroupBytes * kGroupBlocks};
   return Launch(MergeKernel, CeilDiv(bytes, kGroupBytes * kBlockThreads),
                 kBlockThreads, stream, first, second, bytes,
-                MakeThreshold(first_count, second_count),
-                Seed{seed_key, seed_stream}, first_block, merged);
+                MakeThreshold(first_count, second_count), random, merged);
 }
