@@ -1,5 +1,7 @@
 #include "ops/inputs.h"
 
+#include <xmmintrin.h>
+
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/platform/threadpool.h"
 
@@ -85,7 +87,14 @@ kernels::ParallelFor IntraOpThreads(tensorflow::OpKernelContext* context) {
       context->device()->tensorflow_cpu_worker_threads()->workers;
   return [threads](int64_t total, int64_t cost,
                    const kernels::ParallelWork& work) {
-    threads->ParallelFor(total, cost, work);
+    // Eager ops may run on the caller's thread, in whatever modes it has.
+    const unsigned modes = _mm_getcsr();
+    threads->ParallelFor(total, cost, [&](int64_t begin, int64_t end) {
+      const unsigned own_modes = _mm_getcsr();
+      _mm_setcsr(modes);
+      work(begin, end);
+      _mm_setcsr(own_modes);
+    });
   };
 }
 

@@ -60,7 +60,8 @@ absl::Status ToFloat(tensorflow::OpKernelContext* context,
   return absl::OkStatus();
 }
 
-// TensorFlow's intra-op threads, for the time of a Compute.
+// TensorFlow's intra-op threads, for the time of a Compute, in the rounding and
+// denormal modes of the thread that calls it.
 kernels::ParallelFor IntraOpThreads(tensorflow::OpKernelContext* context);
 
 }  // namespace tf_gc

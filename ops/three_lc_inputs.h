@@ -16,9 +16,8 @@ namespace tf_gc {
 
 // Of QuarticEncode's input, of which values[index] is `value`.
 inline absl::Status NotTernary(int value, int64_t index) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("ternary must hold only -1, 0 and 1, got ", value,
-                   " at index ", index));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "ternary must hold only -1, 0 and 1, got ", value, " at index ", index));
 }
 
 // Of QuarticDecode's input, for n values.
@@ -41,9 +40,8 @@ inline absl::Status NotQuarticOfValues(int byte, int64_t index) {
 
 // The same of ZeroRunEncode's input, which has no padding.
 inline absl::Status NotQuartic(int byte, int64_t index) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("quartic must hold bytes in 0 ... 242, got ", byte,
-                   " at index ", index));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "quartic must hold bytes in 0 ... 242, got ", byte, " at index ", index));
 }
 
 // Of ZeroRunDecode's inputs, which stand for `decoded_size` bytes.

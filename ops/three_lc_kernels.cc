@@ -24,17 +24,18 @@ class QuarticEncodeOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
+    const kernels::ParallelFor threads = IntraOpThreads(context);
     const Tensor& ternary = context->input(0);
     const int8_t* values = ternary.flat<int8_t>().data();
     const int64_t n = ternary.NumElements();
-    const int64_t wrong = kernels::FindNonTernary(values, n);
+    const int64_t wrong = kernels::FindNonTernary(values, n, threads);
     OP_REQUIRES(context, wrong < 0,
                 NotTernary(values[std::max<int64_t>(wrong, 0)], wrong));
     Tensor* quartic = nullptr;
     OP_REQUIRES_OK(context,
                    context->allocate_output(
                        0, TensorShape({kernels::QuarticSize(n)}), &quartic));
-    kernels::QuarticEncode(values, n, quartic->flat<uint8_t>().data());
+    kernels::QuarticEncode(values, n, quartic->flat<uint8_t>().data(), threads);
   }
 };
 
@@ -43,21 +44,24 @@ class QuarticDecodeOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
+    const kernels::ParallelFor threads = IntraOpThreads(context);
     const Tensor& encoded = context->input(0);
     OP_REQUIRES_OK(context, CheckVector(encoded, "encoded"));
     TensorShape shape;
     OP_REQUIRES_OK(context, ReadShape(context->input(1), &shape));
     const int64_t n = shape.num_elements();
-    OP_REQUIRES_OK(context, CheckEncoded(encoded, n));
+    OP_REQUIRES_OK(context, CheckEncoded(encoded, n, threads));
     Tensor* ternary = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &ternary));
-    kernels::QuarticDecode(Bytes(encoded), n, ternary->flat<int8_t>().data());
+    kernels::QuarticDecode(Bytes(encoded), n, ternary->flat<int8_t>().data(),
+                           threads);
   }
 
  private:
-  static absl::Status CheckEncoded(const Tensor& encoded, int64_t n) {
+  static absl::Status CheckEncoded(const Tensor& encoded, int64_t n,
+                                   const kernels::ParallelFor& threads) {
     TF_RETURN_IF_ERROR(CheckQuarticSize(encoded, n));
-    const int64_t wrong = kernels::FindNonQuartic(Bytes(encoded), n);
+    const int64_t wrong = kernels::FindNonQuartic(Bytes(encoded), n, threads);
     if (wrong < 0) return absl::OkStatus();
     return NotQuarticOfValues(Bytes(encoded)[wrong], wrong);
   }
@@ -68,24 +72,24 @@ class ZeroRunEncodeOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
+    const kernels::ParallelFor threads = IntraOpThreads(context);
     const Tensor& quartic = context->input(0);
     OP_REQUIRES_OK(context, CheckVector(quartic, "quartic"));
     const int64_t m = quartic.NumElements();
-    OP_REQUIRES_OK(context, CheckQuartic(Bytes(quartic), m));
+    OP_REQUIRES_OK(context, CheckQuartic(Bytes(quartic), m, threads));
     Tensor buffer;
-    OP_REQUIRES_OK(context,
-                   context->allocate_temp(
-                       tensorflow::DT_UINT8,
-                       TensorShape({kernels::ZeroRunBufferSize(m)}), &buffer));
-    const int64_t size = kernels::ZeroRunEncode(Bytes(quartic), m,
-                                                buffer.flat<uint8_t>().data());
+    OP_REQUIRES_OK(context, context->allocate_temp(tensorflow::DT_UINT8,
+                                                   TensorShape({m}), &buffer));
+    const int64_t size = kernels::ZeroRunEncode(
+        Bytes(quartic), m, buffer.flat<uint8_t>().data(), threads);
     context->set_output(0, buffer.Slice(0, size));
   }
 
  private:
-  static absl::Status CheckQuartic(const uint8_t* quartic, int64_t m) {
+  static absl::Status CheckQuartic(const uint8_t* quartic, int64_t m,
+                                   const kernels::ParallelFor& threads) {
     // m bytes of 5 values have no padding to check.
-    const int64_t wrong = kernels::FindNonQuartic(quartic, 5 * m);
+    const int64_t wrong = kernels::FindNonQuartic(quartic, 5 * m, threads);
     if (wrong < 0) return absl::OkStatus();
     return NotQuartic(quartic[wrong], wrong);
   }
@@ -96,20 +100,21 @@ class ZeroRunDecodeOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
+    const kernels::ParallelFor threads = IntraOpThreads(context);
     const Tensor& encoded = context->input(0);
     const Tensor& size = context->input(1);
     OP_REQUIRES_OK(context, CheckVector(encoded, "encoded"));
     int64_t m;
     OP_REQUIRES_OK(context, ReadCount(size, "size", &m));
     // Before m bytes are allocated.
-    const int64_t decoded_size =
-        kernels::ZeroRunDecodedSize(Bytes(encoded), encoded.NumElements());
+    const int64_t decoded_size = kernels::ZeroRunDecodedSize(
+        Bytes(encoded), encoded.NumElements(), threads);
     OP_REQUIRES_OK(context, CheckDecodedSize(decoded_size, m));
     Tensor* quartic = nullptr;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({m}), &quartic));
     kernels::ZeroRunDecode(Bytes(encoded), encoded.NumElements(), m,
-                           quartic->flat<uint8_t>().data());
+                           quartic->flat<uint8_t>().data(), threads);
   }
 };
 
@@ -119,6 +124,7 @@ class ThreeLcEncodeOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
+    const kernels::ParallelFor threads = IntraOpThreads(context);
     const Tensor& values = context->input(0);
     const Tensor& residual = context->input(1);
     OP_REQUIRES_OK(context, CheckThreeLcEncodeInputs(context));
@@ -138,7 +144,7 @@ class ThreeLcEncodeOp : public OpKernel {
     const int64_t size = kernels::ThreeLcEncodeTensor(
         floats.flat<float>().data(), residual.flat<float>().data(),
         sparsity_multiplier, n, new_residual->flat<float>().data(),
-        buffer.flat<uint8_t>().data());
+        buffer.flat<uint8_t>().data(), threads);
     context->set_output(0, buffer.Slice(0, size));
   }
 };
@@ -148,6 +154,7 @@ class ThreeLcDecodeOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
+    const kernels::ParallelFor threads = IntraOpThreads(context);
     const Tensor& encoded = context->input(0);
     OP_REQUIRES_OK(context, CheckVector(encoded, "encoded"));
     TensorShape shape;
@@ -159,10 +166,11 @@ class ThreeLcDecodeOp : public OpKernel {
                                           size, n));
     Tensor* values = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &values));
-    OP_REQUIRES_OK(context, ThreeLcStatus(kernels::ThreeLcDecodeTensor(
-                                              Bytes(encoded), size, n,
-                                              values->flat<float>().data()),
-                                          size, n));
+    OP_REQUIRES_OK(context,
+                   ThreeLcStatus(kernels::ThreeLcDecodeTensor(
+                                     Bytes(encoded), size, n,
+                                     values->flat<float>().data(), threads),
+                                 size, n));
   }
 };
 

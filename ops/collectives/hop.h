@@ -17,11 +17,9 @@ namespace tf_gc {
 // others sum up), StartSum and AddContribution (pieces that this rank sums up),
 // EncodeSum, Commit, and DecodeSum for every piece of the bucket. All bytes are
 // message bodies; whoever decodes trusts nothing of them. A body that is
-// encoded has room for its largest size and kBodySlack bytes more.
+// encoded has room for its largest size.
 class Hop {
  public:
-  static constexpr int64_t kBodySlack = 64;
-
   explicit Hop(int variables)
       : encoded_bytes_{Counts(variables), Counts(variables)} {}
   virtual ~Hop() = default;

@@ -77,10 +77,9 @@ class Exchange {
     }
   }
 
-  // Room for a message, and for what wide stores of an encoder write behind.
+  // Room for a message.
   Bytes NewMessage(Phase phase, const Piece& piece) const {
-    return Bytes(std::max(MaxSize(phase, piece), Mailbox::kHeadSize) +
-                 Hop::kBodySlack);
+    return Bytes(std::max(MaxSize(phase, piece), Mailbox::kHeadSize));
   }
 
   void Send(const std::vector<int>& peers, Phase phase, size_t p,

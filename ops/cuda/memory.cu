@@ -1,9 +1,8 @@
-#include "ops/cuda/memory.h"
-
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "ops/cuda/launch.h"
+#include "ops/cuda/memory.h"
 
 namespace tf_gc::cuda {
 namespace {

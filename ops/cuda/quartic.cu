@@ -75,10 +75,22 @@ struct CheckPadding {
 
 // ---- Encoding ---------------------------------------------------------------
 
+// Four bytes of shared memory at any address, of which the eight from the last
+// aligned one on can be read.
+__device__ inline uint32_t LoadWord(const uint8_t* shared) {
+  const int shift = AddressModulo16(shared) % 4;
+  const uint8_t* const aligned = shared - shift;
+  uint32_t low, high;
+  __builtin_memcpy(&low, __builtin_assume_aligned(aligned, 4), 4);
+  __builtin_memcpy(&high, __builtin_assume_aligned(aligned + 4, 4), 4);
+  return __funnelshift_r(low, high, 8 * shift);
+}
+
 __global__ void __launch_bounds__(kBlockThreads)
     EncodeKernel(const int8_t* ternary, int64_t n, int64_t partition,
                  uint8_t* quartic) {
-  __shared__ __align__(16) uint8_t in[5][StagingSize(kTile)];
+  // LoadWord reads up to 7 bytes more.
+  __shared__ __align__(16) uint8_t in[5][StagingSize(kTile + 7)];
   __shared__ __align__(16) uint8_t out[StagingSize(kTile)];
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTile;
   const int size = TileSize(begin, kTile, partition);
@@ -99,12 +111,19 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   __syncthreads();
   uint8_t* const to = Staging(out, quartic + begin);
-  for (int i = static_cast<int>(threadIdx.x); i < size; i += kBlockThreads) {
-    int sum = 0;
+  for (int i = 4 * static_cast<int>(threadIdx.x); i < size;
+       i += 4 * kBlockThreads) {
+    // Four bytes at once: no digit, and no sum up to 242, carries into the
+    // next.
+    uint32_t sums = 0;
     for (int j = 0; j < 5; ++j) {
-      sum = 3 * sum + static_cast<int8_t>(staged[j][i]);
+      const uint32_t digits =
+          (LoadWord(staged[j] + i) & 0x03030303u) + 0x01010101u;
+      sums = 3 * sums + (digits & 0x03030303u);
     }
-    to[i] = static_cast<uint8_t>(sum + kZeroByte);
+    for (int k = 0; k < 4 && i + k < size; ++k) {
+      to[i + k] = static_cast<uint8_t>(sums >> (8 * k));
+    }
   }
   __syncthreads();
   BlockCopy(to, size, quartic + begin);
@@ -127,12 +146,9 @@ __global__ void __launch_bounds__(kBlockThreads)
     to[j] = Staging(out[j], ternary + j * partition + begin);
   }
   for (int i = static_cast<int>(threadIdx.x); i < size; i += kBlockThreads) {
-    int rest = staged[i];
-    for (int j = 4; j >= 0; --j) {
-      const int next = rest / 3;
-      to[j][i] = static_cast<uint8_t>(rest - 3 * next - 1);
-      rest = next;
-    }
+    int values[5];
+    QuarticValues(staged[i], values);
+    for (int j = 0; j < 5; ++j) to[j][i] = static_cast<uint8_t>(values[j]);
   }
   __syncthreads();
   for (int j = 0; j < 5; ++j) {

@@ -175,7 +175,7 @@ __device__ void KeepResidual(const Tensor& tensor, int64_t begin, int size,
 // bytes, and their runs.
 // (Enough blocks at once to have many loads under way.)
 template <bool kHasResidual, int kCount>
-__global__ void __launch_bounds__(kBlockThreads, kCount == 1 ? 4 : 2)
+__global__ void __launch_bounds__(kBlockThreads, kCount == 1 ? 3 : 2)
     EncodeKernel(Tensor tensor, const float* scale, uint8_t* quartic,
                  Runs<int64_t>* tiles) {
   using Reduce = cub::BlockReduce<Runs<int>, kBlockThreads>;
@@ -188,6 +188,8 @@ __global__ void __launch_bounds__(kBlockThreads, kCount == 1 ? 4 : 2)
   if (m != m) {
     KeepResidual<kHasResidual>(tensor, begin, size, tile);
   } else {
+    // More positions at once would not fit in the registers.
+#pragma unroll 1
     for (int i = kCount * thread; i < size; i += kCount * kBlockThreads) {
       StoreVector(EncodeVector<kHasResidual, kCount>(tensor, m, begin + i),
                   tile + i);
@@ -217,21 +219,12 @@ __global__ void FinishKernel(const float* scale, uint8_t* encoded,
 
 // ---- Decoding ---------------------------------------------------------------
 
-// Partition j's q of a quartic byte.
-__device__ inline void Digits(int quartic, int q[5]) {
-#pragma unroll
-  for (int j = 4; j >= 0; --j) {
-    const int next = quartic / 3;
-    q[j] = quartic - 3 * next - 1;
-    quartic = next;
-  }
-}
-
 // values[i] = scale * q[i].
 struct Assign {
   static constexpr bool kReads = false;
   static __device__ float Of(float, float scale, int q) {
-    return scale * static_cast<float>(q);
+    // Converting q would take longer than all the rest.
+    return q == 0 ? scale * 0.0f : q > 0 ? scale : -scale;
   }
 };
 
@@ -243,8 +236,9 @@ struct AddTo {
   }
 };
 
-// Decodes kCount positions from i on, one value of each partition.
-template <typename Sink, int kCount>
+// Decodes kCount positions from i on, one value of each partition. If kWhole,
+// all partitions have those positions.
+template <typename Sink, int kCount, bool kWhole>
 __device__ inline void DecodeVector(const Vector<uint8_t, kCount>& quartic,
                                     float scale, int64_t i, int64_t n,
                                     int64_t partition, float* values) {
@@ -256,19 +250,21 @@ __device__ inline void DecodeVector(const Vector<uint8_t, kCount>& quartic,
   if (Sink::kReads && all_zero) return;
   int q[kCount][5];
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) Digits(quartic.values[k], q[k]);
+  for (int k = 0; k < kCount; ++k) QuarticValues(quartic.values[k], q[k]);
   Vector<float, kCount> result[5] = {};
   if constexpr (Sink::kReads) {
 #pragma unroll
     for (int j = 0; j < 5; ++j) {
       const int64_t first = j * partition + i;
-      if (first + kCount <= n) result[j] = LoadVector<kCount>(values + first);
+      if (kWhole || first + kCount <= n) {
+        result[j] = LoadVector<kCount>(values + first);
+      }
     }
   }
 #pragma unroll
   for (int j = 0; j < 5; ++j) {
     const int64_t first = j * partition + i;
-    if (first + kCount <= n) {
+    if (kWhole || first + kCount <= n) {
 #pragma unroll
       for (int k = 0; k < kCount; ++k) {
         result[j].values[k] = Sink::Of(result[j].values[k], scale, q[k][j]);
@@ -279,6 +275,18 @@ __device__ inline void DecodeVector(const Vector<uint8_t, kCount>& quartic,
         values[first + k] = Sink::Of(values[first + k], scale, q[k][j]);
       }
     }
+  }
+}
+
+// Decodes the positions of a block's tile.
+template <typename Sink, int kCount, bool kWhole>
+__device__ void DecodeTile(const uint8_t* tile, int64_t begin, int size,
+                           float scale, int64_t n, int64_t partition,
+                           float* values) {
+  for (int i = kCount * static_cast<int>(threadIdx.x); i < size;
+       i += kCount * kBlockThreads) {
+    DecodeVector<Sink, kCount, kWhole>(LoadVector<kCount>(tile + i), scale,
+                                       begin + i, n, partition, values);
   }
 }
 
@@ -303,9 +311,12 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
   }
   if constexpr (kCount > 0) {
-    for (int i = kCount * thread; i < size; i += kCount * kBlockThreads) {
-      DecodeVector<Sink, kCount>(LoadVector<kCount>(tile + i), scale, begin + i,
-                                 n, partition, values);
+    if (begin + size <= n - 4 * partition) {
+      DecodeTile<Sink, kCount, true>(tile, begin, size, scale, n, partition,
+                                     values);
+    } else {
+      DecodeTile<Sink, kCount, false>(tile, begin, size, scale, n, partition,
+                                      values);
     }
   }
 }

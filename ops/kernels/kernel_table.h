@@ -15,24 +15,44 @@
 
 namespace tf_gc::kernels {
 
-// Everywhere `partition` is QuarticSize(n).
+// Where the decoding of a zero-run encoding goes on.
+struct ZeroRunPosition {
+  int64_t offset;   // of the next encoded byte,
+  int64_t pending;  // after the zeros of a run that are still to come.
+};
+
+// Everywhere `partition` is QuarticSize(n), and [begin, end) is the part of the
+// quartic bytes that a function is about.
 struct QuarticTable {
   // Index of the first of n bytes for which (byte + offset) mod 256 > limit,
   // or -1.
   int64_t (*find_above)(const uint8_t* bytes, int64_t n, uint8_t offset,
                         uint8_t limit);
   void (*encode)(const int8_t* ternary, int64_t n, int64_t partition,
-                 uint8_t* quartic);
+                 int64_t begin, int64_t end, uint8_t* quartic);
   void (*decode)(const uint8_t* quartic, int64_t n, int64_t partition,
-                 int8_t* ternary);
+                 int64_t begin, int64_t end, int8_t* ternary);
 };
 
+// Encoders write at most end - begin bytes, and leave `pending` < 14 zeros at
+// the end of their part out. Decoders move `position` from `begin` to `end`, or
+// return false.
 struct ZeroRunTable {
-  int64_t (*encode)(const uint8_t* quartic, int64_t m, uint8_t* encoded);
+  int64_t (*encode)(const uint8_t* quartic, int64_t begin, int64_t end,
+                    uint8_t* encoded, int64_t* pending);
   int64_t (*decoded_size)(const uint8_t* encoded, int64_t size);
-  int64_t (*decode)(const uint8_t* encoded, int64_t size, int64_t m,
-                    uint8_t* quartic);
+  // Finds the positions of the quartic bytes 0, step, 2 step, ... below m;
+  // false if the encoding ends before one.
+  bool (*find_positions)(const uint8_t* encoded, int64_t size, int64_t m,
+                         int64_t step, ZeroRunPosition* positions);
+  bool (*decode)(const uint8_t* encoded, int64_t size, int64_t begin,
+                 int64_t end, ZeroRunPosition* position, uint8_t* quartic);
 };
+
+using ThreeLcDecodeFunction = bool(const uint8_t* payload, int64_t size,
+                                   float scale, int64_t n, int64_t partition,
+                                   int64_t begin, int64_t end,
+                                   ZeroRunPosition* position, float* values);
 
 struct ThreeLcTable {
   float (*max_abs_sum)(const float* values, const float* residual, int64_t n);
@@ -41,15 +61,14 @@ struct ThreeLcTable {
   void (*ternary_quantize)(const float* values, const float* residual,
                            float scale, int64_t n, int8_t* ternary,
                            float* new_residual);
+  // As those of ZeroRunTable; validate, for which `scale` and `values` count
+  // for nothing, writes nothing.
   int64_t (*encode)(const float* values, const float* residual, float scale,
-                    int64_t n, int64_t partition, float* new_residual,
-                    uint8_t* payload);
-  int64_t (*decode)(const uint8_t* payload, int64_t size, float scale,
-                    int64_t n, int64_t partition, float* values);
-  int64_t (*decode_add)(const uint8_t* payload, int64_t size, float scale,
-                        int64_t n, int64_t partition, float* sum);
-  int64_t (*validate)(const uint8_t* payload, int64_t size, int64_t n,
-                      int64_t partition);
+                    int64_t n, int64_t partition, int64_t begin, int64_t end,
+                    float* new_residual, uint8_t* payload, int64_t* pending);
+  ThreeLcDecodeFunction* decode;
+  ThreeLcDecodeFunction* decode_add;
+  ThreeLcDecodeFunction* validate;
 };
 
 struct ChunkArgmaxTable {

@@ -23,8 +23,8 @@ double ValueOf(uint16_t bits, int mantissa) {
   const double sign = bits >> 15 ? -1 : 1;
   if (exponent == largest_exponent) return sign * (fraction ? NAN : INFINITY);
   if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias - mantissa);
-  return sign * std::ldexp(fraction + (1 << mantissa),
-                           exponent - bias - mantissa);
+  return sign *
+         std::ldexp(fraction + (1 << mantissa), exponent - bias - mantissa);
 }
 
 void ExpectConverts(int mantissa, decltype(tf_gc_cuda_half_to_float)* to_float,
@@ -53,8 +53,7 @@ TEST(MemoryTest, HalfAndFloatAreConverted) {
 }
 
 TEST(MemoryTest, Bfloat16AndFloatAreConverted) {
-  ExpectConverts(7, tf_gc_cuda_bfloat16_to_float,
-                 tf_gc_cuda_float_to_bfloat16);
+  ExpectConverts(7, tf_gc_cuda_bfloat16_to_float, tf_gc_cuda_float_to_bfloat16);
 }
 
 TEST(MemoryTest, ConversionsRoundToTheNearestAndTiesToEven) {

@@ -32,7 +32,8 @@ TEST(QuarticTest, EncodesAsTheCpuDoesAtAnyAlignment) {
   for (const int64_t n : Sizes()) {
     const std::vector<int8_t> ternary = RandomTernary(n, 0.5, 1);
     std::vector<uint8_t> expected(QuarticSize(n));
-    kernels::QuarticEncode(ternary.data(), n, expected.data());
+    kernels::QuarticEncode(ternary.data(), n, expected.data(),
+                           kernels::SingleThread);
     Device<int8_t> in(ternary, n % 17);
     Device<uint8_t> quartic(QuarticSize(n), n % 13);
     ASSERT_EQ(tf_gc_cuda_quartic_encode(in.data(), n, quartic.data(), nullptr),
@@ -45,7 +46,8 @@ TEST(QuarticTest, DecodesAsTheCpuDoesAtAnyAlignment) {
   for (const int64_t n : Sizes()) {
     const std::vector<int8_t> ternary = RandomTernary(n, 0.5, 2);
     std::vector<uint8_t> quartic(QuarticSize(n));
-    kernels::QuarticEncode(ternary.data(), n, quartic.data());
+    kernels::QuarticEncode(ternary.data(), n, quartic.data(),
+                           kernels::SingleThread);
     Device<uint8_t> in(quartic, n % 17);
     Device<int8_t> out(n, n % 13);
     ASSERT_EQ(tf_gc_cuda_quartic_decode(in.data(), n, out.data(), nullptr), 0);
@@ -82,8 +84,9 @@ TEST(QuarticTest, FindsTheFirstByteThatEncodingCannotGive) {
     // Random digits, of padding too.
     std::vector<uint8_t> quartic = RandomQuartic(QuarticSize(n), 0.5, 4);
     for (int turn = 0; turn < 3; ++turn) {
-      ASSERT_EQ(FindNonQuartic(quartic, n, n % 17),
-                kernels::FindNonQuartic(quartic.data(), n))
+      ASSERT_EQ(
+          FindNonQuartic(quartic, n, n % 17),
+          kernels::FindNonQuartic(quartic.data(), n, kernels::SingleThread))
           << n;
       if (n > 0) quartic[n % 7 * quartic.size() / 7 / (turn + 1)] = 243 + turn;
     }

@@ -67,9 +67,9 @@ Encoded EncodeOnCpu(const std::vector<float>& values, const float* residual,
   const int64_t n = values.size();
   Encoded encoded = {std::vector<uint8_t>(kernels::ThreeLcTensorBufferSize(n)),
                      std::vector<float>(n)};
-  encoded.bytes.resize(kernels::ThreeLcEncodeTensor(values.data(), residual, s,
-                                                    n, encoded.residual.data(),
-                                                    encoded.bytes.data()));
+  encoded.bytes.resize(kernels::ThreeLcEncodeTensor(
+      values.data(), residual, s, n, encoded.residual.data(),
+      encoded.bytes.data(), kernels::SingleThread));
   return encoded;
 }
 
@@ -163,10 +163,11 @@ TEST(ThreeLcTest, EncodesWithTheScaleOfALargerTensor) {
   const std::vector<float> values = RandomValues(n, 7);
   const std::vector<float> residual = RandomValues(n, 8);
   for (float scale : {10.0f, 1000.0f}) {
-    std::vector<uint8_t> payload(kernels::ThreeLcBufferSize(n));
+    std::vector<uint8_t> payload(kernels::QuarticSize(n));
     std::vector<float> next(n);
     payload.resize(kernels::ThreeLcEncode(values.data(), residual.data(), scale,
-                                          n, next.data(), payload.data()));
+                                          n, next.data(), payload.data(),
+                                          kernels::SingleThread));
     Device<float> in(values), old(residual), own(n);
     Device<float> device_scale(std::vector<float>{scale});
     Device<uint8_t> out(kernels::QuarticSize(n));
@@ -193,10 +194,10 @@ TEST(ThreeLcTest, FindsTheMaximumAtAnyPosition) {
         tf_gc_cuda_max_abs_sum(in.data(), c.has_residual ? old.data() : nullptr,
                                c.n, result.data(), nullptr),
         0);
-    ASSERT_EQ(
-        Bits(result.Values()),
-        Bits({kernels::MaxAbsSum(
-            values.data(), c.has_residual ? residual.data() : nullptr, c.n)}))
+    ASSERT_EQ(Bits(result.Values()),
+              Bits({kernels::MaxAbsSum(
+                  values.data(), c.has_residual ? residual.data() : nullptr,
+                  c.n, kernels::SingleThread)}))
         << c.n;
   }
 }
@@ -241,11 +242,12 @@ void ExpectDecodesAsTheCpuDoes(const Case& c,
                                float scale) {
   const int64_t size = payload.size();
   ASSERT_EQ(Validate(payload, c.n),
-            kernels::ThreeLcValidate(payload.data(), size, c.n))
+            kernels::ThreeLcValidate(payload.data(), size, c.n,
+                                     kernels::SingleThread))
       << c.n;
   std::vector<float> expected(c.n);
-  const int64_t used =
-      kernels::ThreeLcDecode(payload.data(), size, scale, c.n, expected.data());
+  const int64_t used = kernels::ThreeLcDecode(
+      payload.data(), size, scale, c.n, expected.data(), kernels::SingleThread);
   const Decoded decoded = Decode(c, payload, scale, nullptr);
   ASSERT_EQ(decoded.used, used) << c.n;
   if (used >= 0) {
@@ -254,9 +256,9 @@ void ExpectDecodesAsTheCpuDoes(const Case& c,
 
   const std::vector<float> old = RandomValues(c.n, 11);
   std::vector<float> sum = old;
-  ASSERT_EQ(
-      kernels::ThreeLcDecodeAdd(payload.data(), size, scale, c.n, sum.data()),
-      used);
+  ASSERT_EQ(kernels::ThreeLcDecodeAdd(payload.data(), size, scale, c.n,
+                                      sum.data(), kernels::SingleThread),
+            used);
   const Decoded added = Decode(c, payload, scale, &old);
   ASSERT_EQ(added.used, used) << c.n;
   if (used >= 0) {

@@ -43,8 +43,8 @@ Decoded Decode(const std::vector<uint8_t>& encoded, int64_t m,
 
 void ExpectDecodesAsTheCpuDoes(const std::vector<uint8_t>& encoded, int64_t m) {
   std::vector<uint8_t> quartic(m);
-  const int64_t used =
-      kernels::ZeroRunDecode(encoded.data(), encoded.size(), m, quartic.data());
+  const int64_t used = kernels::ZeroRunDecode(
+      encoded.data(), encoded.size(), m, quartic.data(), kernels::SingleThread);
   const Decoded decoded = Decode(encoded, m, m % 16);
   ASSERT_EQ(decoded.used, used) << m;
   if (used >= 0) {
@@ -88,8 +88,8 @@ TEST(ZeroRunTest, AnyBytesAreDecodedAsByTheCpu) {
       byte =
           static_cast<uint8_t>(turn % 2 ? generator() : 240 + generator() % 16);
     }
-    const int64_t total =
-        kernels::ZeroRunDecodedSize(encoded.data(), encoded.size());
+    const int64_t total = kernels::ZeroRunDecodedSize(
+        encoded.data(), encoded.size(), kernels::SingleThread);
     for (const int64_t m :
          {total, total - 1, total + 1, total / 2, total - 14, int64_t{0}}) {
       if (m >= 0) ExpectDecodesAsTheCpuDoes(encoded, m);
@@ -107,7 +107,8 @@ TEST(ZeroRunTest, DecodedSizeIsThatOfTheCpu) {
     ASSERT_EQ(tf_gc_cuda_zero_run_decoded_size(in.data(), size, total.data(),
                                                nullptr),
               0);
-    ASSERT_EQ(total.Value(), kernels::ZeroRunDecodedSize(encoded.data(), size));
+    ASSERT_EQ(total.Value(), kernels::ZeroRunDecodedSize(
+                                 encoded.data(), size, kernels::SingleThread));
   }
 }
 

@@ -89,8 +89,7 @@ absl::Status AddContribution(const Piece& piece,
       hop.AddContribution(piece, body.data(), body.size());
   if (!status.ok()) return status;
   // What was added can be sent on.
-  std::vector<uint8_t> sum(hop.MaxBodySize(piece, Phase::kSum) +
-                           Hop::kBodySlack);
+  std::vector<uint8_t> sum(hop.MaxBodySize(piece, Phase::kSum));
   const int64_t size = hop.EncodeSum(piece, sum.data());
   Check(size <= hop.MaxBodySize(piece, Phase::kSum));
   Check(hop.DecodeSum(piece, sum.data(), size).ok());

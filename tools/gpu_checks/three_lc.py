@@ -53,7 +53,7 @@ def zero_run_checks(session, m, zeros):
     note = f"{zeros:.0%} zeros"
     quartic = session.random.integers(0, 243, m, np.uint8)
     quartic[session.random.random(m, np.float32) < zeros] = 121
-    encoded = np.empty(m + 64, np.uint8)
+    encoded = np.empty(m, np.uint8)
     size = session.cpu("zero_run_encode", quartic, m, encoded)
     encoded = encoded[:size].copy()
     moves = quartic.nbytes + encoded.nbytes
@@ -101,11 +101,11 @@ def tensor_checks(session, n, kind, draw, s):
     arguments = (values_in, residual_in, n, result)
     yield Check("max_abs_sum", arguments, [(result, largest)], reads, note)
 
-    encoded = np.empty(-(-n // 5) + 68, np.uint8)
+    encoded = np.empty(-(-n // 5) + 4, np.uint8)
     new_residual = np.empty(n, np.float32)
     size = session.cpu("three_lc_encode_tensor", values, residual, s, n, new_residual, encoded)
+    encoded_out = session.room_for(encoded)
     encoded = encoded[:size].copy()
-    encoded_out = session.room_for(np.empty(-(-n // 5) + 4, np.uint8))
     residual_out = session.room_for(new_residual)
     size_out = session.result()
     workspace = session.workspace("three_lc_encode", n)

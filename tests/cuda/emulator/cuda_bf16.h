@@ -21,7 +21,8 @@ inline float __bfloat162float(__nv_bfloat16 value) {
 inline __nv_bfloat16 __float2bfloat16_rn(float value) {
   if (value != value) return {0x7fff};
   const unsigned bits = __float_as_uint(value);
-  return {static_cast<unsigned short>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+  return {
+      static_cast<unsigned short>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 
 #endif  // TF_GC_TESTS_CUDA_EMULATOR_CUDA_BF16_H_
