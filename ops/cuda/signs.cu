@@ -224,7 +224,8 @@ __device__ inline Group Merge(const Group& first, const Group& second,
         if (bits & 1) less.words[w] |= rest & (0u - rest);
         bits >>= 1;
       }
-      // Those of the next word. (Shifts are clamped to 32.)
+      // Those of the next word. Shifts are clamped to 32; what comes in behind
+      // the last word would reach the first one after four of them.
       const int used = __popc(equal.words[w]);
 #pragma unroll
       for (int v = 0; v < kGroupWords - 1; ++v) {
