@@ -36,6 +36,8 @@ from tf_gc.ops.ternary import (
     stochastic_ternary_quantize,
     ternary_quantize,
 )
+from tf_gc.ops.signs import sign_merge, sign_pack, sign_unpack
+from tf_gc.ops.ternary import stochastic_ternary_quantize, ternary_quantize
 from tf_gc.ops.three_lc import (
     quartic_decode,
     quartic_encode,
@@ -66,6 +68,10 @@ __all__ = [
     "stochastic_quantize",
     "stochastic_ternary_quantize",
     "table_sum",
+    "sign_merge",
+    "sign_pack",
+    "sign_unpack",
+    "stochastic_ternary_quantize",
     "ternary_quantize",
     "three_lc_all_reduce",
     "three_lc_decode",

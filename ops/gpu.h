@@ -85,6 +85,17 @@ class Gpu {
   void* stream_;
 };
 
+// What find(first, stream) finds: a number that it writes to device memory,
+// mostly an index or -1.
+template <typename Find>
+absl::Status FindFirst(const Gpu& gpu, const Find& find, int64_t* first) {
+  tensorflow::Tensor memory;
+  int64_t* device_first;
+  TF_RETURN_IF_ERROR(gpu.Allocate(1, &memory, &device_first));
+  TF_GC_RETURN_IF_CUDA_ERROR(find(device_first, gpu.stream()));
+  return gpu.Read(device_first, 1, first);
+}
+
 }  // namespace tf_gc
 
 #endif  // TF_GC_OPS_GPU_H_

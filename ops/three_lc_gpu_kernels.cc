@@ -27,16 +27,6 @@ using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
-// What find(first, stream) finds: an index or -1.
-template <typename Find>
-absl::Status FindFirst(const Gpu& gpu, const Find& find, int64_t* first) {
-  Tensor memory;
-  int64_t* device_first;
-  TF_RETURN_IF_ERROR(gpu.Allocate(1, &memory, &device_first));
-  TF_GC_RETURN_IF_CUDA_ERROR(find(device_first, gpu.stream()));
-  return gpu.Read(device_first, 1, first);
-}
-
 class QuarticEncodeGpuOp : public OpKernel {
  public:
   using OpKernel::OpKernel;

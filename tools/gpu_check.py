@@ -101,8 +101,9 @@ class Libraries:
 
     def __init__(self, cpu, cuda, cudart):
         self.cudart = ctypes.CDLL(str(cudart), mode=ctypes.RTLD_GLOBAL)
+        # The functions that queue CUDA kernels call some of the CPU's.
+        self.cpu = ctypes.CDLL(str(cpu), mode=ctypes.RTLD_GLOBAL)
         self.cuda = ctypes.CDLL(str(cuda))
-        self.cpu = ctypes.CDLL(str(cpu))
 
 
 def build(arguments):

@@ -155,6 +155,18 @@ __device__ inline void BlockCopy(const uint8_t* from, int count, uint8_t* to) {
   for (unsigned i = tail + threadIdx.x; i < size; i += threads) to[i] = from[i];
 }
 
+// Lowers *first, as an unsigned number, to i.
+__device__ inline void Lower(int64_t* first, int64_t i) {
+  atomicMin(reinterpret_cast<unsigned long long*>(first),
+            static_cast<unsigned long long>(i));
+}
+
+// Makes *first -1, which is above all others there.
+inline int StartLowering(int64_t* first, void* stream) {
+  return cudaMemsetAsync(first, 0xff, sizeof(*first),
+                         static_cast<cudaStream_t>(stream));
+}
+
 // Calls body(i) for all i in 0 ... n - 1, in any order.
 template <typename Body>
 __global__ void __launch_bounds__(kBlockThreads)

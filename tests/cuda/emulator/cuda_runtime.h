@@ -223,6 +223,11 @@ inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
   return static_cast<unsigned>((uint64_t{high} << 32 | low) >> (shift & 31));
 }
+// Shifts are clamped to 32.
+inline unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
+  return static_cast<unsigned>((uint64_t{high} << 32 | low) >>
+                               (shift < 32 ? shift : 32));
+}
 
 template <typename T>
 T __ldg(const T* address) {
