@@ -36,8 +36,6 @@ from tf_gc.ops.ternary import (
     stochastic_ternary_quantize,
     ternary_quantize,
 )
-from tf_gc.ops.signs import sign_merge, sign_pack, sign_unpack
-from tf_gc.ops.ternary import stochastic_ternary_quantize, ternary_quantize
 from tf_gc.ops.three_lc import (
     quartic_decode,
     quartic_encode,
@@ -62,16 +60,9 @@ __all__ = [
     "sign_merge",
     "sign_pack",
     "sign_unpack",
-    "quartic_decode",
-    "quartic_encode",
-    "randomized_hadamard",
     "stochastic_quantize",
     "stochastic_ternary_quantize",
     "table_sum",
-    "sign_merge",
-    "sign_pack",
-    "sign_unpack",
-    "stochastic_ternary_quantize",
     "ternary_quantize",
     "three_lc_all_reduce",
     "three_lc_decode",

@@ -115,7 +115,7 @@ REGISTER_OP("TfGc>StochasticQuantize")
     .Input("seed: Tseed")
     .Output("indices: uint8")
     .Attr("T: {float, half, bfloat16} = DT_FLOAT")
-    .Attr("Tseed: {int32, int64} = DT_INT32")
+    .Attr("Tseed: {int32, int64} = DT_INT64")
     .SetShapeFn(StochasticQuantizeShape)
     .Doc(R"doc(
 Rounds each value to one of the two levels around it, at random, so that the

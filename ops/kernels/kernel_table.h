@@ -199,17 +199,17 @@ struct TopKTable {
   extern const ThreeLcTable kThreeLcTable;                       \
   extern const TopKTable kTopKTable;                             \
   extern const ZeroRunTable kZeroRunTable;                       \
-#define TF_GC_DECLARE_KERNEL_TABLES(instruction_set) \
-  namespace instruction_set {                        \
-  extern const ChunkArgmaxTable kChunkArgmaxTable;   \
-  extern const IndexPackingTable kIndexPackingTable; \
-  extern const PhiloxTable kPhiloxTable;             \
-  extern const QuarticTable kQuarticTable;           \
-  extern const SignsTable kSignsTable;               \
-  extern const TernaryTable kTernaryTable;           \
-  extern const ThreeLcTable kThreeLcTable;           \
-  extern const TopKTable kTopKTable;                 \
-  extern const ZeroRunTable kZeroRunTable;           \
+  #define TF_GC_DECLARE_KERNEL_TABLES(                           \
+      instruction_set) namespace instruction_set {               \
+    extern const ChunkArgmaxTable kChunkArgmaxTable;             \
+    extern const IndexPackingTable kIndexPackingTable;           \
+    extern const PhiloxTable kPhiloxTable;                       \
+    extern const QuarticTable kQuarticTable;                     \
+    extern const SignsTable kSignsTable;                         \
+    extern const TernaryTable kTernaryTable;                     \
+    extern const ThreeLcTable kThreeLcTable;                     \
+    extern const TopKTable kTopKTable;                           \
+    extern const ZeroRunTable kZeroRunTable;                     \
   }  // namespace instruction_set
 
 TF_GC_DECLARE_KERNEL_TABLES(baseline)
