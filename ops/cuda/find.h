@@ -21,12 +21,6 @@ struct Range {
   }
 };
 
-// Lowers *first, as an unsigned number, to i.
-__device__ inline void Lower(int64_t* first, int64_t i) {
-  atomicMin(reinterpret_cast<unsigned long long*>(first),
-            static_cast<unsigned long long>(i));
-}
-
 // Lowers *first to the index of the first byte outside `range`. The bytes from
 // `head` on are aligned; a unit is 16 of them, or one of the others.
 struct FindOutside {
@@ -57,9 +51,7 @@ struct FindOutside {
 // *first = the index of the first of n bytes outside `range`, or -1.
 inline int Find(const uint8_t* bytes, int64_t n, Range range, int64_t* first,
                 void* stream) {
-  // As unsigned numbers, no index is greater than -1.
-  TF_GC_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(
-      first, 0xff, sizeof(*first), static_cast<cudaStream_t>(stream)));
+  TF_GC_CUDA_RETURN_IF_ERROR(StartLowering(first, stream));
   const int64_t to_aligned = (16 - AddressModulo16(bytes)) % 16;
   const int64_t head = to_aligned < n ? to_aligned : n;
   const int64_t vectors = (n - head) / 16;

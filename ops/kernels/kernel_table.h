@@ -157,22 +157,6 @@ struct TernaryTable {
                      int64_t first, int8_t* ternary);
 };
 
-struct SignsTable {
-  void (*pack)(const float* values, int64_t n, uint8_t* packed);
-  void (*unpack)(const uint8_t* packed, int64_t n, float* values);
-  // `threshold` is SignMergeThreshold's.
-  void (*merge)(const uint8_t* first, const uint8_t* second, int64_t bytes,
-                uint32_t threshold, Seed seed, int64_t first_byte,
-                uint8_t* merged);
-};
-
-// With a scale of infinity every q is 0.
-struct TernaryTable {
-  void (*nearest)(const float* values, int64_t n, float scale, int8_t* ternary);
-  void (*stochastic)(const float* values, int64_t n, float scale, Seed seed,
-                     int64_t first, int8_t* ternary);
-};
-
 struct TopKTable {
   // Writes key and index (i + first) of each value whose key, the bits of its
   // magnitude, is above the threshold >= -1, in order, and returns their
@@ -199,17 +183,6 @@ struct TopKTable {
   extern const ThreeLcTable kThreeLcTable;                       \
   extern const TopKTable kTopKTable;                             \
   extern const ZeroRunTable kZeroRunTable;                       \
-  #define TF_GC_DECLARE_KERNEL_TABLES(                           \
-      instruction_set) namespace instruction_set {               \
-    extern const ChunkArgmaxTable kChunkArgmaxTable;             \
-    extern const IndexPackingTable kIndexPackingTable;           \
-    extern const PhiloxTable kPhiloxTable;                       \
-    extern const QuarticTable kQuarticTable;                     \
-    extern const SignsTable kSignsTable;                         \
-    extern const TernaryTable kTernaryTable;                     \
-    extern const ThreeLcTable kThreeLcTable;                     \
-    extern const TopKTable kTopKTable;                           \
-    extern const ZeroRunTable kZeroRunTable;                     \
   }  // namespace instruction_set
 
 TF_GC_DECLARE_KERNEL_TABLES(baseline)
