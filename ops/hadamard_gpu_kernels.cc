@@ -8,6 +8,7 @@
 #include "ops/gpu.h"
 #include "ops/hadamard_inputs.h"
 #include "ops/inputs.h"
+#include "ops/registration.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 
@@ -59,7 +60,7 @@ using RandomizedTransform = int (*)(const float* values, int64_t rows,
                                     void* stream);
 
 template <typename T, RandomizedTransform transform>
-class RandomizedHadamardGpuOp : public OpKernel {
+class SeededHadamardGpuOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
 
@@ -76,29 +77,18 @@ class RandomizedHadamardGpuOp : public OpKernel {
   }
 };
 
-#define TF_GC_REGISTER_TYPE(type)                                     \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>Hadamard")                       \
-                              .Device(tensorflow::DEVICE_GPU)         \
-                              .TypeConstraint<type>("T"),             \
-                          HadamardGpuOp<type>);                       \
-  REGISTER_KERNEL_BUILDER(                                            \
-      Name("TfGc>RandomizedHadamard")                                 \
-          .Device(tensorflow::DEVICE_GPU)                             \
-          .HostMemory("seed")                                         \
-          .TypeConstraint<type>("T"),                                 \
-      RandomizedHadamardGpuOp<type, tf_gc_cuda_randomized_hadamard>); \
-  REGISTER_KERNEL_BUILDER(                                            \
-      Name("TfGc>InverseRandomizedHadamard")                          \
-          .Device(tensorflow::DEVICE_GPU)                             \
-          .HostMemory("seed")                                         \
-          .TypeConstraint<type>("T"),                                 \
-      RandomizedHadamardGpuOp<type, tf_gc_cuda_inverse_randomized_hadamard>);
+template <typename T>
+using RandomizedHadamardGpuOp =
+    SeededHadamardGpuOp<T, tf_gc_cuda_randomized_hadamard>;
+template <typename T>
+using InverseRandomizedHadamardGpuOp =
+    SeededHadamardGpuOp<T, tf_gc_cuda_inverse_randomized_hadamard>;
 
-TF_GC_REGISTER_TYPE(float)
-TF_GC_REGISTER_TYPE(Eigen::half)
-TF_GC_REGISTER_TYPE(tensorflow::bfloat16)
-
-#undef TF_GC_REGISTER_TYPE
+TF_GC_REGISTER_FLOATS(DEVICE_GPU, "TfGc>Hadamard", HadamardGpuOp);
+TF_GC_REGISTER_FLOATS(DEVICE_GPU, "TfGc>RandomizedHadamard",
+                      RandomizedHadamardGpuOp, .HostMemory("seed"));
+TF_GC_REGISTER_FLOATS(DEVICE_GPU, "TfGc>InverseRandomizedHadamard",
+                      InverseRandomizedHadamardGpuOp, .HostMemory("seed"));
 
 }  // namespace
 }  // namespace tf_gc

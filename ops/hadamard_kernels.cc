@@ -8,6 +8,7 @@
 #include "ops/hadamard_inputs.h"
 #include "ops/inputs.h"
 #include "ops/kernels/hadamard.h"
+#include "ops/registration.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 
@@ -63,7 +64,7 @@ using RandomizedTransform = void (*)(const float* values, int64_t rows,
                                      const kernels::ParallelFor& parallel_for);
 
 template <typename T, RandomizedTransform transform>
-class RandomizedHadamardOp : public OpKernel {
+class SeededHadamardOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
 
@@ -80,25 +81,17 @@ class RandomizedHadamardOp : public OpKernel {
   }
 };
 
-#define TF_GC_REGISTER_CPU(type, name, ...)                                \
-  REGISTER_KERNEL_BUILDER(                                                 \
-      Name(name).Device(tensorflow::DEVICE_CPU).TypeConstraint<type>("T"), \
-      __VA_ARGS__)
+template <typename T>
+using RandomizedHadamardOp = SeededHadamardOp<T, kernels::RandomizedHadamard>;
+template <typename T>
+using InverseRandomizedHadamardOp =
+    SeededHadamardOp<T, kernels::InverseRandomizedHadamard>;
 
-#define TF_GC_REGISTER_TYPE(type)                                              \
-  TF_GC_REGISTER_CPU(type, "TfGc>Hadamard", HadamardOp<type>);                 \
-  TF_GC_REGISTER_CPU(type, "TfGc>RandomizedHadamard",                          \
-                     RandomizedHadamardOp<type, kernels::RandomizedHadamard>); \
-  TF_GC_REGISTER_CPU(                                                          \
-      type, "TfGc>InverseRandomizedHadamard",                                  \
-      RandomizedHadamardOp<type, kernels::InverseRandomizedHadamard>)
-
-TF_GC_REGISTER_TYPE(float);
-TF_GC_REGISTER_TYPE(Eigen::half);
-TF_GC_REGISTER_TYPE(tensorflow::bfloat16);
-
-#undef TF_GC_REGISTER_TYPE
-#undef TF_GC_REGISTER_CPU
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>Hadamard", HadamardOp);
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>RandomizedHadamard",
+                      RandomizedHadamardOp);
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>InverseRandomizedHadamard",
+                      InverseRandomizedHadamardOp);
 
 }  // namespace
 }  // namespace tf_gc

@@ -14,6 +14,7 @@
 #include "ops/inputs.h"
 #include "ops/kernels/bit_packing.h"
 #include "ops/quantization_inputs.h"
+#include "ops/registration.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -151,37 +152,18 @@ class TableSumGpuOp : public PackingOp {
   }
 };
 
-#define TF_GC_REGISTER_QUANTIZE(type)                         \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>StochasticQuantize")     \
-                              .Device(tensorflow::DEVICE_GPU) \
-                              .HostMemory("levels")           \
-                              .HostMemory("seed")             \
-                              .TypeConstraint<type>("T"),     \
-                          StochasticQuantizeGpuOp<type>);
-
-TF_GC_REGISTER_QUANTIZE(float)
-TF_GC_REGISTER_QUANTIZE(Eigen::half)
-TF_GC_REGISTER_QUANTIZE(tensorflow::bfloat16)
-
-#undef TF_GC_REGISTER_QUANTIZE
-
+TF_GC_REGISTER_FLOATS(DEVICE_GPU, "TfGc>StochasticQuantize",
+                      StochasticQuantizeGpuOp,
+                      .HostMemory("levels").HostMemory("seed"));
 REGISTER_KERNEL_BUILDER(Name("TfGc>PackBits").Device(tensorflow::DEVICE_GPU),
                         PackBitsGpuOp);
 REGISTER_KERNEL_BUILDER(
     Name("TfGc>UnpackBits").Device(tensorflow::DEVICE_GPU).HostMemory("size"),
     UnpackBitsGpuOp);
-
-#define TF_GC_REGISTER_TABLE_SUM(type)                        \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>TableSum")               \
-                              .Device(tensorflow::DEVICE_GPU) \
-                              .HostMemory("table")            \
-                              .TypeConstraint<type>("T"),     \
-                          TableSumGpuOp<type>);
-
-TF_GC_REGISTER_TABLE_SUM(uint8_t)
-TF_GC_REGISTER_TABLE_SUM(uint16_t)
-
-#undef TF_GC_REGISTER_TABLE_SUM
+TF_GC_REGISTER_TYPE(DEVICE_GPU, "TfGc>TableSum", uint8_t, TableSumGpuOp,
+                    .HostMemory("table"));
+TF_GC_REGISTER_TYPE(DEVICE_GPU, "TfGc>TableSum", uint16_t, TableSumGpuOp,
+                    .HostMemory("table"));
 
 }  // namespace
 }  // namespace tf_gc

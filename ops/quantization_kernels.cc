@@ -12,6 +12,7 @@
 #include "ops/kernels/stochastic_quantize.h"
 #include "ops/kernels/table_sum.h"
 #include "ops/quantization_inputs.h"
+#include "ops/registration.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -164,33 +165,14 @@ class TableSumOp : public PackingOp {
   }
 };
 
-#define TF_GC_REGISTER_QUANTIZE(type)                         \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>StochasticQuantize")     \
-                              .Device(tensorflow::DEVICE_CPU) \
-                              .TypeConstraint<type>("T"),     \
-                          StochasticQuantizeOp<type>);
-
-TF_GC_REGISTER_QUANTIZE(float)
-TF_GC_REGISTER_QUANTIZE(Eigen::half)
-TF_GC_REGISTER_QUANTIZE(tensorflow::bfloat16)
-
-#undef TF_GC_REGISTER_QUANTIZE
-
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>StochasticQuantize",
+                      StochasticQuantizeOp);
 REGISTER_KERNEL_BUILDER(Name("TfGc>PackBits").Device(tensorflow::DEVICE_CPU),
                         PackBitsOp);
 REGISTER_KERNEL_BUILDER(Name("TfGc>UnpackBits").Device(tensorflow::DEVICE_CPU),
                         UnpackBitsOp);
-
-#define TF_GC_REGISTER_TABLE_SUM(type)                        \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>TableSum")               \
-                              .Device(tensorflow::DEVICE_CPU) \
-                              .TypeConstraint<type>("T"),     \
-                          TableSumOp<type>);
-
-TF_GC_REGISTER_TABLE_SUM(uint8_t)
-TF_GC_REGISTER_TABLE_SUM(uint16_t)
-
-#undef TF_GC_REGISTER_TABLE_SUM
+TF_GC_REGISTER_TYPE(DEVICE_CPU, "TfGc>TableSum", uint8_t, TableSumOp);
+TF_GC_REGISTER_TYPE(DEVICE_CPU, "TfGc>TableSum", uint16_t, TableSumOp);
 
 }  // namespace
 }  // namespace tf_gc

@@ -10,6 +10,7 @@
 #include "ops/gpu.h"
 #include "ops/kernels/chunk_argmax.h"
 #include "ops/kernels/index_packing.h"
+#include "ops/registration.h"
 #include "ops/selection_inputs.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -166,23 +167,10 @@ REGISTER_KERNEL_BUILDER(Name("TfGc>UnpackIndices")
                             .HostMemory("size"),
                         UnpackIndicesGpuOp);
 
-#define TF_GC_REGISTER_SELECTION(type)                        \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>TopKIndices")            \
-                              .Device(tensorflow::DEVICE_GPU) \
-                              .HostMemory("k")                \
-                              .TypeConstraint<type>("T"),     \
-                          TopKIndicesGpuOp<type>);            \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>ChunkArgmax")            \
-                              .Device(tensorflow::DEVICE_GPU) \
-                              .HostMemory("chunk")            \
-                              .TypeConstraint<type>("T"),     \
-                          ChunkArgmaxGpuOp<type>);
-
-TF_GC_REGISTER_SELECTION(float)
-TF_GC_REGISTER_SELECTION(Eigen::half)
-TF_GC_REGISTER_SELECTION(tensorflow::bfloat16)
-
-#undef TF_GC_REGISTER_SELECTION
+TF_GC_REGISTER_FLOATS(DEVICE_GPU, "TfGc>TopKIndices", TopKIndicesGpuOp,
+                      .HostMemory("k"));
+TF_GC_REGISTER_FLOATS(DEVICE_GPU, "TfGc>ChunkArgmax", ChunkArgmaxGpuOp,
+                      .HostMemory("chunk"));
 
 }  // namespace
 }  // namespace tf_gc

@@ -7,6 +7,7 @@
 #include "ops/kernels/chunk_argmax.h"
 #include "ops/kernels/index_packing.h"
 #include "ops/kernels/top_k.h"
+#include "ops/registration.h"
 #include "ops/selection_inputs.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -106,21 +107,8 @@ REGISTER_KERNEL_BUILDER(Name("TfGc>PackIndices").Device(tensorflow::DEVICE_CPU),
 REGISTER_KERNEL_BUILDER(
     Name("TfGc>UnpackIndices").Device(tensorflow::DEVICE_CPU), UnpackIndicesOp);
 
-#define TF_GC_REGISTER_SELECTION(type)                        \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>TopKIndices")            \
-                              .Device(tensorflow::DEVICE_CPU) \
-                              .TypeConstraint<type>("T"),     \
-                          TopKIndicesOp<type>);               \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>ChunkArgmax")            \
-                              .Device(tensorflow::DEVICE_CPU) \
-                              .TypeConstraint<type>("T"),     \
-                          ChunkArgmaxOp<type>);
-
-TF_GC_REGISTER_SELECTION(float)
-TF_GC_REGISTER_SELECTION(Eigen::half)
-TF_GC_REGISTER_SELECTION(tensorflow::bfloat16)
-
-#undef TF_GC_REGISTER_SELECTION
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>TopKIndices", TopKIndicesOp);
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>ChunkArgmax", ChunkArgmaxOp);
 
 }  // namespace
 }  // namespace tf_gc

@@ -6,6 +6,7 @@
 #include "ops/cuda/signs.h"
 #include "ops/gpu.h"
 #include "ops/kernels/signs.h"
+#include "ops/registration.h"
 #include "ops/signs_inputs.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -105,17 +106,7 @@ REGISTER_KERNEL_BUILDER(Name("TfGc>SignMerge")
                             .HostMemory("seed"),
                         SignMergeGpuOp);
 
-#define TF_GC_REGISTER_PACK(type)                             \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>SignPack")               \
-                              .Device(tensorflow::DEVICE_GPU) \
-                              .TypeConstraint<type>("T"),     \
-                          SignPackGpuOp<type>);
-
-TF_GC_REGISTER_PACK(float)
-TF_GC_REGISTER_PACK(Eigen::half)
-TF_GC_REGISTER_PACK(tensorflow::bfloat16)
-
-#undef TF_GC_REGISTER_PACK
+TF_GC_REGISTER_FLOATS(DEVICE_GPU, "TfGc>SignPack", SignPackGpuOp);
 
 }  // namespace
 }  // namespace tf_gc

@@ -4,6 +4,7 @@
 
 #include "ops/inputs.h"
 #include "ops/kernels/signs.h"
+#include "ops/registration.h"
 #include "ops/signs_inputs.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -92,25 +93,11 @@ class SignMergeOp : public OpKernel {
   }
 };
 
-#define TF_GC_REGISTER_CPU(name, kernel) \
-  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), kernel)
-
-TF_GC_REGISTER_CPU("TfGc>SignUnpack", SignUnpackOp);
-TF_GC_REGISTER_CPU("TfGc>SignMerge", SignMergeOp);
-
-#undef TF_GC_REGISTER_CPU
-
-#define TF_GC_REGISTER_PACK(type)                             \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>SignPack")               \
-                              .Device(tensorflow::DEVICE_CPU) \
-                              .TypeConstraint<type>("T"),     \
-                          SignPackOp<type>);
-
-TF_GC_REGISTER_PACK(float)
-TF_GC_REGISTER_PACK(Eigen::half)
-TF_GC_REGISTER_PACK(tensorflow::bfloat16)
-
-#undef TF_GC_REGISTER_PACK
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>SignPack", SignPackOp);
+REGISTER_KERNEL_BUILDER(Name("TfGc>SignUnpack").Device(tensorflow::DEVICE_CPU),
+                        SignUnpackOp);
+REGISTER_KERNEL_BUILDER(Name("TfGc>SignMerge").Device(tensorflow::DEVICE_CPU),
+                        SignMergeOp);
 
 }  // namespace
 }  // namespace tf_gc

@@ -7,6 +7,7 @@
 #include "ops/cuda/ternary.h"
 #include "ops/gpu.h"
 #include "ops/inputs.h"
+#include "ops/registration.h"
 #include "ops/ternary_inputs.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -67,24 +68,11 @@ class StochasticTernaryQuantizeGpuOp : public OpKernel {
   }
 };
 
-#define TF_GC_REGISTER(type)                                     \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>TernaryQuantize")           \
-                              .Device(tensorflow::DEVICE_GPU)    \
-                              .HostMemory("scale")               \
-                              .TypeConstraint<type>("T"),        \
-                          TernaryQuantizeGpuOp<type>);           \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>StochasticTernaryQuantize") \
-                              .Device(tensorflow::DEVICE_GPU)    \
-                              .HostMemory("scale")               \
-                              .HostMemory("seed")                \
-                              .TypeConstraint<type>("T"),        \
-                          StochasticTernaryQuantizeGpuOp<type>);
-
-TF_GC_REGISTER(float)
-TF_GC_REGISTER(Eigen::half)
-TF_GC_REGISTER(tensorflow::bfloat16)
-
-#undef TF_GC_REGISTER
+TF_GC_REGISTER_FLOATS(DEVICE_GPU, "TfGc>TernaryQuantize", TernaryQuantizeGpuOp,
+                      .HostMemory("scale"));
+TF_GC_REGISTER_FLOATS(DEVICE_GPU, "TfGc>StochasticTernaryQuantize",
+                      StochasticTernaryQuantizeGpuOp,
+                      .HostMemory("scale").HostMemory("seed"));
 
 }  // namespace
 }  // namespace tf_gc

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "ops/inputs.h"
 #include "ops/kernels/ternary.h"
+#include "ops/registration.h"
 #include "ops/ternary_inputs.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -73,21 +74,9 @@ class StochasticTernaryQuantizeOp : public OpKernel {
   }
 };
 
-#define TF_GC_REGISTER(type)                                     \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>TernaryQuantize")           \
-                              .Device(tensorflow::DEVICE_CPU)    \
-                              .TypeConstraint<type>("T"),        \
-                          TernaryQuantizeOp<type>);              \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>StochasticTernaryQuantize") \
-                              .Device(tensorflow::DEVICE_CPU)    \
-                              .TypeConstraint<type>("T"),        \
-                          StochasticTernaryQuantizeOp<type>);
-
-TF_GC_REGISTER(float)
-TF_GC_REGISTER(Eigen::half)
-TF_GC_REGISTER(tensorflow::bfloat16)
-
-#undef TF_GC_REGISTER
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>TernaryQuantize", TernaryQuantizeOp);
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>StochasticTernaryQuantize",
+                      StochasticTernaryQuantizeOp);
 
 }  // namespace
 }  // namespace tf_gc

@@ -14,6 +14,7 @@
 #include "ops/gpu.h"
 #include "ops/inputs.h"
 #include "ops/kernels/three_lc_tensor.h"
+#include "ops/registration.h"
 #include "ops/three_lc_inputs.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -305,18 +306,8 @@ REGISTER_KERNEL_BUILDER(Name("TfGc>ThreeLcDecode")
                             .HostMemory("shape"),
                         ThreeLcDecodeGpuOp);
 
-#define TF_GC_REGISTER_ENCODE(type)                              \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>ThreeLcEncode")             \
-                              .Device(tensorflow::DEVICE_GPU)    \
-                              .HostMemory("sparsity_multiplier") \
-                              .TypeConstraint<type>("T"),        \
-                          ThreeLcEncodeGpuOp<type>);
-
-TF_GC_REGISTER_ENCODE(float)
-TF_GC_REGISTER_ENCODE(Eigen::half)
-TF_GC_REGISTER_ENCODE(tensorflow::bfloat16)
-
-#undef TF_GC_REGISTER_ENCODE
+TF_GC_REGISTER_FLOATS(DEVICE_GPU, "TfGc>ThreeLcEncode", ThreeLcEncodeGpuOp,
+                      .HostMemory("sparsity_multiplier"));
 
 }  // namespace
 }  // namespace tf_gc

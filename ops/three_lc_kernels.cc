@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "ops/inputs.h"
 #include "ops/kernels/three_lc_tensor.h"
+#include "ops/registration.h"
 #include "ops/three_lc_inputs.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -174,28 +175,17 @@ class ThreeLcDecodeOp : public OpKernel {
   }
 };
 
-#define TF_GC_REGISTER_CPU(name, kernel) \
-  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), kernel)
-
-TF_GC_REGISTER_CPU("TfGc>QuarticEncode", QuarticEncodeOp);
-TF_GC_REGISTER_CPU("TfGc>QuarticDecode", QuarticDecodeOp);
-TF_GC_REGISTER_CPU("TfGc>ZeroRunEncode", ZeroRunEncodeOp);
-TF_GC_REGISTER_CPU("TfGc>ZeroRunDecode", ZeroRunDecodeOp);
-TF_GC_REGISTER_CPU("TfGc>ThreeLcDecode", ThreeLcDecodeOp);
-
-#undef TF_GC_REGISTER_CPU
-
-#define TF_GC_REGISTER_ENCODE(type)                           \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>ThreeLcEncode")          \
-                              .Device(tensorflow::DEVICE_CPU) \
-                              .TypeConstraint<type>("T"),     \
-                          ThreeLcEncodeOp<type>);
-
-TF_GC_REGISTER_ENCODE(float)
-TF_GC_REGISTER_ENCODE(Eigen::half)
-TF_GC_REGISTER_ENCODE(tensorflow::bfloat16)
-
-#undef TF_GC_REGISTER_ENCODE
+REGISTER_KERNEL_BUILDER(
+    Name("TfGc>QuarticEncode").Device(tensorflow::DEVICE_CPU), QuarticEncodeOp);
+REGISTER_KERNEL_BUILDER(
+    Name("TfGc>QuarticDecode").Device(tensorflow::DEVICE_CPU), QuarticDecodeOp);
+REGISTER_KERNEL_BUILDER(
+    Name("TfGc>ZeroRunEncode").Device(tensorflow::DEVICE_CPU), ZeroRunEncodeOp);
+REGISTER_KERNEL_BUILDER(
+    Name("TfGc>ZeroRunDecode").Device(tensorflow::DEVICE_CPU), ZeroRunDecodeOp);
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>ThreeLcEncode", ThreeLcEncodeOp);
+REGISTER_KERNEL_BUILDER(
+    Name("TfGc>ThreeLcDecode").Device(tensorflow::DEVICE_CPU), ThreeLcDecodeOp);
 
 }  // namespace
 }  // namespace tf_gc
