@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 bazel build --noshow_progress --ui_event_filters=-info //benchmarks:kernels_benchmark
 bazel-bin/benchmarks/kernels_benchmark --benchmark_enable_random_interleaving=true \
-  --benchmark_min_time=0.1 --benchmark_repetitions=10 --benchmark_report_aggregates_only=true
+  --benchmark_min_time=0.03 --benchmark_repetitions=9 --benchmark_report_aggregates_only=true
 
 .venv/bin/python benchmarks/top_k_benchmark.py
 .venv/bin/python benchmarks/top_k_benchmark.py --threads 2

@@ -12,7 +12,7 @@ def hadamard(values, name=None):
     in float32 arithmetic, whatever the type of `values`; each row of the last
     axis by itself. Up to rounding it is its own inverse and keeps norms. The
     same values give the same bits on every processor and with any number of
-    threads.
+    threads, denormal numbers aside, which some threads take as zeros.
 
     Args:
       values: float32, float16 or bfloat16 tensor [..., size], `size` a power of
