@@ -91,7 +91,7 @@ class ExactAllReduceOp : public AllReduceOp {
 
  private:
   absl::Status AllReduce(OpKernelContext* context,
-                         const Exchange& exchange) override {
+                         const RunHop& run) override {
     OpInputList gradients;
     TF_RETURN_IF_ERROR(context->input_list("gradients", &gradients));
     std::vector<ExactVariable<T>> variables;
@@ -103,7 +103,7 @@ class ExactAllReduceOp : public AllReduceOp {
           {gradients[i].flat<T>().data(), reduced->template flat<T>().data()});
     }
     ExactHop<T> hop(std::move(variables), divisor());
-    return exchange(&hop);
+    return run(&hop);
   }
 };
 
@@ -130,7 +130,7 @@ class ThreeLcAllReduceOp : public AllReduceOp {
 
  private:
   absl::Status AllReduce(OpKernelContext* context,
-                         const Exchange& exchange) override {
+                         const RunHop& run) override {
     float sparsity_multiplier = 0;
     TF_RETURN_IF_ERROR(SparsityMultiplier(context, &sparsity_multiplier));
     OpInputList gradients;
@@ -152,7 +152,7 @@ class ThreeLcAllReduceOp : public AllReduceOp {
                      return Commit(context, non_finite, &states, &reduced,
                                    &variables);
                    });
-    TF_RETURN_IF_ERROR(exchange(&hop));
+    TF_RETURN_IF_ERROR(run(&hop));
     for (int i = 0; i < gradients.size(); ++i) {
       TF_RETURN_IF_ERROR(SetOutput(context, i, reduced[i]));
     }

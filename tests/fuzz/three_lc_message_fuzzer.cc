@@ -16,6 +16,8 @@
 namespace tf_gc {
 namespace {
 
+constexpr int kRanks = 2;
+
 void Check(bool condition) {
   if (!condition) std::abort();
 }
@@ -84,22 +86,22 @@ absl::Status AddContribution(const Piece& piece,
                              const std::vector<uint8_t>& body,
                              Variables* variables) {
   ThreeLcHop hop = variables->MakeHop();
-  hop.StartSum(piece);
+  hop.Start(piece);
   const absl::Status status =
-      hop.AddContribution(piece, body.data(), body.size());
+      hop.Merge(piece, 1, 1, body.data(), body.size());
   if (!status.ok()) return status;
   // What was added can be sent on.
-  std::vector<uint8_t> sum(hop.MaxBodySize(piece, Phase::kSum) +
+  std::vector<uint8_t> sum(hop.MaxBodySize(piece, kRanks) +
                            Hop::kBodySlack);
-  const int64_t size = hop.EncodeSum(piece, sum.data());
-  Check(size <= hop.MaxBodySize(piece, Phase::kSum));
-  Check(hop.DecodeSum(piece, sum.data(), size).ok());
+  const int64_t size = hop.Encode(piece, kRanks, sum.data());
+  Check(size <= hop.MaxBodySize(piece, kRanks));
+  Check(hop.Decode(piece, sum.data(), size).ok());
   return status;
 }
 
 absl::Status DecodeSum(const Piece& piece, const std::vector<uint8_t>& body,
                        Variables* variables) {
-  return variables->MakeHop().DecodeSum(piece, body.data(), body.size());
+  return variables->MakeHop().Decode(piece, body.data(), body.size());
 }
 
 template <typename Decode>
