@@ -7,6 +7,9 @@ bazel build --noshow_progress --ui_event_filters=-info //benchmarks:kernels_benc
 bazel-bin/benchmarks/kernels_benchmark --benchmark_enable_random_interleaving=true \
   --benchmark_min_time=0.1 --benchmark_repetitions=10 --benchmark_report_aggregates_only=true
 
+.venv/bin/python benchmarks/top_k_benchmark.py
+.venv/bin/python benchmarks/top_k_benchmark.py --threads 2
+
 launch=(.venv/bin/tf_gc-launch --workers 2)
 "${launch[@]}" benchmarks/all_reduce_benchmark.py
 if [ "$(id -u)" = 0 ]; then

@@ -10,6 +10,32 @@ from tf_gc.ops.all_reduce import (
     exact_all_reduce,
     three_lc_all_reduce,
 )
+from tf_gc.ops.hadamard import (
+    hadamard,
+    inverse_randomized_hadamard,
+    randomized_hadamard,
+)
+from tf_gc.ops.quantization import (
+    pack_bits,
+    stochastic_quantize,
+    table_sum,
+    unpack_bits,
+)
+from tf_gc.ops.selection import (
+    chunk_argmax,
+    pack_indices,
+    top_k_indices,
+    unpack_indices,
+)
+from tf_gc.ops.signs import (
+    sign_merge,
+    sign_pack,
+    sign_unpack,
+)
+from tf_gc.ops.ternary import (
+    stochastic_ternary_quantize,
+    ternary_quantize,
+)
 from tf_gc.ops.three_lc import (
     quartic_decode,
     quartic_encode,
@@ -22,12 +48,28 @@ from tf_gc.ops.three_lc import (
 __all__ = [
     "bucket",
     "bucket_traffic",
+    "chunk_argmax",
     "exact_all_reduce",
+    "hadamard",
+    "inverse_randomized_hadamard",
+    "pack_bits",
+    "pack_indices",
     "quartic_decode",
     "quartic_encode",
+    "randomized_hadamard",
+    "sign_merge",
+    "sign_pack",
+    "sign_unpack",
+    "stochastic_quantize",
+    "stochastic_ternary_quantize",
+    "table_sum",
+    "ternary_quantize",
     "three_lc_all_reduce",
     "three_lc_decode",
     "three_lc_encode",
+    "top_k_indices",
+    "unpack_bits",
+    "unpack_indices",
     "zero_run_decode",
     "zero_run_encode",
 ]

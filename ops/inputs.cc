@@ -1,5 +1,7 @@
 #include "ops/inputs.h"
 
+#include <xmmintrin.h>
+
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/platform/threadpool.h"
 
@@ -69,12 +71,30 @@ absl::Status ReadSeed(const Tensor& tensor, kernels::Seed* seed) {
   return absl::OkStatus();
 }
 
+absl::Status CheckSeedShape(
+    tensorflow::shape_inference::InferenceContext* context, int index) {
+  tensorflow::shape_inference::ShapeHandle seed;
+  TF_RETURN_IF_ERROR(context->WithRankAtMost(context->input(index), 1, &seed));
+  if (!context->RankKnown(seed) || context->Rank(seed) == 0) {
+    return absl::OkStatus();
+  }
+  tensorflow::shape_inference::DimensionHandle two;
+  return context->WithValue(context->Dim(seed, 0), 2, &two);
+}
+
 kernels::ParallelFor IntraOpThreads(tensorflow::OpKernelContext* context) {
   tensorflow::thread::ThreadPool* const threads =
       context->device()->tensorflow_cpu_worker_threads()->workers;
   return [threads](int64_t total, int64_t cost,
                    const kernels::ParallelWork& work) {
-    threads->ParallelFor(total, cost, work);
+    // Eager ops may run on the caller's thread, in whatever modes it has.
+    const unsigned modes = _mm_getcsr();
+    threads->ParallelFor(total, cost, [&](int64_t begin, int64_t end) {
+      const unsigned own_modes = _mm_getcsr();
+      _mm_setcsr(modes);
+      work(begin, end);
+      _mm_setcsr(own_modes);
+    });
   };
 }
 

@@ -11,6 +11,7 @@
 #include "ops/kernels/parallel.h"
 #include "ops/kernels/philox.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 
@@ -35,6 +36,11 @@ absl::Status ReadCount(const tensorflow::Tensor& tensor, const char* name,
 // and stream.
 absl::Status ReadSeed(const tensorflow::Tensor& tensor, kernels::Seed* seed);
 
+// What ReadSeed asks of the input with this index, as far as its shape is
+// known.
+absl::Status CheckSeedShape(
+    tensorflow::shape_inference::InferenceContext* context, int index);
+
 inline const uint8_t* Bytes(const tensorflow::Tensor& tensor) {
   return tensor.flat<uint8_t>().data();
 }
@@ -54,7 +60,8 @@ absl::Status ToFloat(tensorflow::OpKernelContext* context,
   return absl::OkStatus();
 }
 
-// TensorFlow's intra-op threads, for the time of a Compute.
+// TensorFlow's intra-op threads, for the time of a Compute, in the rounding and
+// denormal modes of the thread that calls it.
 kernels::ParallelFor IntraOpThreads(tensorflow::OpKernelContext* context);
 
 }  // namespace tf_gc

@@ -24,10 +24,11 @@ class QuarticEncodeOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
+    const kernels::ParallelFor threads = IntraOpThreads(context);
     const Tensor& ternary = context->input(0);
     const int8_t* values = ternary.flat<int8_t>().data();
     const int64_t n = ternary.NumElements();
-    const int64_t wrong = kernels::FindNonTernary(values, n);
+    const int64_t wrong = kernels::FindNonTernary(values, n, threads);
     OP_REQUIRES(context, wrong < 0,
                 absl::InvalidArgumentError(absl::StrCat(
                     "ternary must hold only -1, 0 and 1, got ",
@@ -37,7 +38,7 @@ class QuarticEncodeOp : public OpKernel {
     OP_REQUIRES_OK(context,
                    context->allocate_output(
                        0, TensorShape({kernels::QuarticSize(n)}), &quartic));
-    kernels::QuarticEncode(values, n, quartic->flat<uint8_t>().data());
+    kernels::QuarticEncode(values, n, quartic->flat<uint8_t>().data(), threads);
   }
 };
 
@@ -46,19 +47,22 @@ class QuarticDecodeOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
+    const kernels::ParallelFor threads = IntraOpThreads(context);
     const Tensor& encoded = context->input(0);
     OP_REQUIRES_OK(context, CheckVector(encoded, "encoded"));
     TensorShape shape;
     OP_REQUIRES_OK(context, ReadShape(context->input(1), &shape));
     const int64_t n = shape.num_elements();
-    OP_REQUIRES_OK(context, CheckEncoded(encoded, n));
+    OP_REQUIRES_OK(context, CheckEncoded(encoded, n, threads));
     Tensor* ternary = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &ternary));
-    kernels::QuarticDecode(Bytes(encoded), n, ternary->flat<int8_t>().data());
+    kernels::QuarticDecode(Bytes(encoded), n, ternary->flat<int8_t>().data(),
+                           threads);
   }
 
  private:
-  static absl::Status CheckEncoded(const Tensor& encoded, int64_t n) {
+  static absl::Status CheckEncoded(const Tensor& encoded, int64_t n,
+                                   const kernels::ParallelFor& threads) {
     // Not QuarticSize, which adds to n.
     const int64_t size = n / 5 + (n % 5 != 0);
     if (encoded.NumElements() != size) {
@@ -66,7 +70,7 @@ class QuarticDecodeOp : public OpKernel {
           absl::StrCat("encoded must have ", size, " bytes for ", n,
                        " values, got ", encoded.NumElements()));
     }
-    const int64_t wrong = kernels::FindNonQuartic(Bytes(encoded), n);
+    const int64_t wrong = kernels::FindNonQuartic(Bytes(encoded), n, threads);
     if (wrong < 0) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         "encoded must hold bytes in 0 ... 242, with padding of 0, got ",
@@ -79,24 +83,24 @@ class ZeroRunEncodeOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
+    const kernels::ParallelFor threads = IntraOpThreads(context);
     const Tensor& quartic = context->input(0);
     OP_REQUIRES_OK(context, CheckVector(quartic, "quartic"));
     const int64_t m = quartic.NumElements();
-    OP_REQUIRES_OK(context, CheckQuartic(Bytes(quartic), m));
+    OP_REQUIRES_OK(context, CheckQuartic(Bytes(quartic), m, threads));
     Tensor buffer;
-    OP_REQUIRES_OK(context,
-                   context->allocate_temp(
-                       tensorflow::DT_UINT8,
-                       TensorShape({kernels::ZeroRunBufferSize(m)}), &buffer));
-    const int64_t size = kernels::ZeroRunEncode(Bytes(quartic), m,
-                                                buffer.flat<uint8_t>().data());
+    OP_REQUIRES_OK(context, context->allocate_temp(tensorflow::DT_UINT8,
+                                                   TensorShape({m}), &buffer));
+    const int64_t size = kernels::ZeroRunEncode(
+        Bytes(quartic), m, buffer.flat<uint8_t>().data(), threads);
     context->set_output(0, buffer.Slice(0, size));
   }
 
  private:
-  static absl::Status CheckQuartic(const uint8_t* quartic, int64_t m) {
+  static absl::Status CheckQuartic(const uint8_t* quartic, int64_t m,
+                                   const kernels::ParallelFor& threads) {
     // m bytes of 5 values have no padding to check.
-    const int64_t wrong = kernels::FindNonQuartic(quartic, 5 * m);
+    const int64_t wrong = kernels::FindNonQuartic(quartic, 5 * m, threads);
     if (wrong < 0) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("quartic must hold bytes in 0 ... 242, got ",
@@ -109,14 +113,15 @@ class ZeroRunDecodeOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
+    const kernels::ParallelFor threads = IntraOpThreads(context);
     const Tensor& encoded = context->input(0);
     const Tensor& size = context->input(1);
     OP_REQUIRES_OK(context, CheckVector(encoded, "encoded"));
     int64_t m;
     OP_REQUIRES_OK(context, ReadCount(size, "size", &m));
     // Before m bytes are allocated.
-    const int64_t decoded_size =
-        kernels::ZeroRunDecodedSize(Bytes(encoded), encoded.NumElements());
+    const int64_t decoded_size = kernels::ZeroRunDecodedSize(
+        Bytes(encoded), encoded.NumElements(), threads);
     OP_REQUIRES(context, decoded_size == m,
                 absl::DataLossError(absl::StrCat(
                     "encoded must stand for size = ", m,
@@ -125,7 +130,7 @@ class ZeroRunDecodeOp : public OpKernel {
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({m}), &quartic));
     kernels::ZeroRunDecode(Bytes(encoded), encoded.NumElements(), m,
-                           quartic->flat<uint8_t>().data());
+                           quartic->flat<uint8_t>().data(), threads);
   }
 };
 
@@ -135,6 +140,7 @@ class ThreeLcEncodeOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
+    const kernels::ParallelFor threads = IntraOpThreads(context);
     const Tensor& values = context->input(0);
     const Tensor& residual = context->input(1);
     OP_REQUIRES_OK(context, CheckInputs(context));
@@ -154,7 +160,7 @@ class ThreeLcEncodeOp : public OpKernel {
     const int64_t size = kernels::ThreeLcEncodeTensor(
         floats.flat<float>().data(), residual.flat<float>().data(),
         sparsity_multiplier, n, new_residual->flat<float>().data(),
-        buffer.flat<uint8_t>().data());
+        buffer.flat<uint8_t>().data(), threads);
     context->set_output(0, buffer.Slice(0, size));
   }
 
@@ -182,6 +188,7 @@ class ThreeLcDecodeOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
+    const kernels::ParallelFor threads = IntraOpThreads(context);
     const Tensor& encoded = context->input(0);
     OP_REQUIRES_OK(context, CheckVector(encoded, "encoded"));
     TensorShape shape;
@@ -195,7 +202,7 @@ class ThreeLcDecodeOp : public OpKernel {
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &values));
     OP_REQUIRES_OK(context, ToStatus(kernels::ThreeLcDecodeTensor(
                                          Bytes(encoded), size, n,
-                                         values->flat<float>().data()),
+                                         values->flat<float>().data(), threads),
                                      size, n));
   }
 

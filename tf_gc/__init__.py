@@ -22,7 +22,7 @@ _EXPORTS = {
     "Traffic": "tf_gc.traffic",
     "VariableTraffic": "tf_gc.traffic",
 }
-_MODULES = ("compressors", "kernels", "launch", "ops", "policy", "strategy", "traffic")
+_MODULES = ("compressors", "kernels", "launch", "ops", "policy", "strategy", "thc", "traffic")
 
 __all__ = [*_EXPORTS, *_MODULES]
 

@@ -1,9 +1,9 @@
 // What the benchmarks of the kernels share.
 //
-// Rates are bytes of float32 a second, whatever a kernel makes of them: divided
-// by that of Memcpy in the same run they give the ratios of docs/performance.md.
+// Rates are bytes of float32 a second, whatever a kernel makes of them. Those
+// of docs/performance.md are divided by that of Memcpy in the same run:
 //
-//   bazel run //benchmarks:kernels_benchmark -- --benchmark_filter='Memcpy|Sign'
+//   bazel run //benchmarks:kernels_benchmark -- --benchmark_filter=Memcpy
 
 #ifndef TF_GC_BENCHMARKS_KERNELS_BENCHMARKING_H_
 #define TF_GC_BENCHMARKS_KERNELS_BENCHMARKING_H_

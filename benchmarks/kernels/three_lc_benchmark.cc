@@ -1,4 +1,4 @@
-// Speed of the 3LC kernels on one thread.
+// Speed of the 3LC kernels.
 
 #include <algorithm>
 #include <cstdint>
@@ -31,13 +31,14 @@ struct Gradient {
 
 Gradient Encode(std::vector<float> values, std::vector<float> residual,
                 float sparsity_multiplier) {
-  std::vector<uint8_t> payload(ThreeLcBufferSize(kValues));
+  std::vector<uint8_t> payload(QuarticSize(kValues));
   std::vector<float> new_residual(kValues);
   const float scale =
-      sparsity_multiplier * MaxAbsSum(values.data(), residual.data(), kValues);
+      sparsity_multiplier *
+      MaxAbsSum(values.data(), residual.data(), kValues, SingleThread);
   const int64_t size =
       ThreeLcEncode(values.data(), residual.data(), scale, kValues,
-                    new_residual.data(), payload.data());
+                    new_residual.data(), payload.data(), SingleThread);
   return {std::move(values), std::move(residual), std::move(payload), scale,
           size};
 }
@@ -57,12 +58,13 @@ Gradient MakeGaussian(float sparsity_multiplier) {
   std::vector<float> values(kTile);
   for (float& value : values) value = normal(generator);
   std::vector<float> residual(kTile);
-  std::vector<uint8_t> payload(ThreeLcBufferSize(kTile));
+  std::vector<uint8_t> payload(QuarticSize(kTile));
   for (int step = 0; step < kSteps; ++step) {
     ThreeLcEncode(
         values.data(), residual.data(),
-        sparsity_multiplier * MaxAbsSum(values.data(), residual.data(), kTile),
-        kTile, residual.data(), payload.data());
+        sparsity_multiplier *
+            MaxAbsSum(values.data(), residual.data(), kTile, SingleThread),
+        kTile, residual.data(), payload.data(), SingleThread);
     // Shifted and mirrored they are as good as new ones, and sooner made.
     std::rotate(values.begin(), values.begin() + generator() % kTile,
                 values.end());
@@ -97,61 +99,58 @@ void SetBitsPerValue(benchmark::State& state, const Gradient& gradient) {
       8.0 * static_cast<double>(gradient.payload_size) / kValues;
 }
 
-void BM_MaxAbsSum(benchmark::State& state, InstructionSet set) {
-  SetInstructionSet(set);
+void BM_MaxAbsSum(benchmark::State& state, const ParallelFor& parallel_for) {
   const Gradient& gradient = GetGradient("s=1");
   for (auto _ : state) {
-    benchmark::DoNotOptimize(
-        MaxAbsSum(gradient.values.data(), gradient.residual.data(), kValues));
+    benchmark::DoNotOptimize(MaxAbsSum(gradient.values.data(),
+                                       gradient.residual.data(), kValues,
+                                       parallel_for));
   }
   SetRate(state);
 }
 
 // The whole encoding, in place as in training: MaxAbsSum and ThreeLcEncode.
-void BM_Encode(benchmark::State& state, InstructionSet set,
-               const std::string& name) {
-  SetInstructionSet(set);
+void BM_Encode(benchmark::State& state, const std::string& name,
+               const ParallelFor& parallel_for) {
   const Gradient& gradient = GetGradient(name);
   const float sparsity_multiplier = name == "s=1.75" ? 1.75f : 1.0f;
   std::vector<float> residual(kValues);
-  std::vector<uint8_t> payload(ThreeLcBufferSize(kValues));
+  std::vector<uint8_t> payload(QuarticSize(kValues));
   for (auto _ : state) {
     state.PauseTiming();  // Every turn encodes the same.
     residual = gradient.residual;
     state.ResumeTiming();
     const float scale =
-        sparsity_multiplier *
-        MaxAbsSum(gradient.values.data(), residual.data(), kValues);
+        sparsity_multiplier * MaxAbsSum(gradient.values.data(), residual.data(),
+                                        kValues, parallel_for);
     ThreeLcEncode(gradient.values.data(), residual.data(), scale, kValues,
-                  residual.data(), payload.data());
+                  residual.data(), payload.data(), parallel_for);
     benchmark::ClobberMemory();
   }
   SetRate(state);
   SetBitsPerValue(state, gradient);
 }
 
-void BM_Decode(benchmark::State& state, InstructionSet set,
-               const std::string& name) {
-  SetInstructionSet(set);
+void BM_Decode(benchmark::State& state, const std::string& name,
+               const ParallelFor& parallel_for) {
   const Gradient& gradient = GetGradient(name);
   std::vector<float> values(kValues);
   for (auto _ : state) {
     ThreeLcDecode(gradient.payload.data(), gradient.payload_size,
-                  gradient.scale, kValues, values.data());
+                  gradient.scale, kValues, values.data(), parallel_for);
     benchmark::ClobberMemory();
   }
   SetRate(state);
   SetBitsPerValue(state, gradient);
 }
 
-void BM_DecodeAdd(benchmark::State& state, InstructionSet set,
-                  const std::string& name) {
-  SetInstructionSet(set);
+void BM_DecodeAdd(benchmark::State& state, const std::string& name,
+                  const ParallelFor& parallel_for) {
   const Gradient& gradient = GetGradient(name);
   std::vector<float> sum(kValues, 1.0f);
   for (auto _ : state) {
     ThreeLcDecodeAdd(gradient.payload.data(), gradient.payload_size,
-                     gradient.scale, kValues, sum.data());
+                     gradient.scale, kValues, sum.data(), parallel_for);
     benchmark::ClobberMemory();
   }
   SetRate(state);
@@ -159,26 +158,20 @@ void BM_DecodeAdd(benchmark::State& state, InstructionSet set,
 }
 
 template <typename Function>
-void RegisterForAllGradients(const std::string& name, InstructionSet set,
-                             Function* function) {
-  const std::string set_name(InstructionSetName(set));
+void RegisterForAllGradients(const std::string& name, Function* function) {
   for (const std::string gradient : {"s=1", "s=1.75", "dense"}) {
-    benchmark::RegisterBenchmark(
-        (name + "/" + set_name + "/" + gradient).c_str(),
-        [=](benchmark::State& state) { function(state, set, gradient); });
+    RegisterForAll(name + "/" + gradient, [=](benchmark::State& state,
+                                              const ParallelFor& parallel_for) {
+      function(state, gradient, parallel_for);
+    });
   }
 }
 
 const bool kRegistered = [] {
-  for (const InstructionSet set : SupportedInstructionSets()) {
-    const std::string set_name(InstructionSetName(set));
-    benchmark::RegisterBenchmark(
-        ("MaxAbsSum/" + set_name).c_str(),
-        [=](benchmark::State& state) { BM_MaxAbsSum(state, set); });
-    RegisterForAllGradients("Encode", set, BM_Encode);
-    RegisterForAllGradients("Decode", set, BM_Decode);
-    RegisterForAllGradients("DecodeAdd", set, BM_DecodeAdd);
-  }
+  RegisterForAll("MaxAbsSum", BM_MaxAbsSum);
+  RegisterForAllGradients("Encode", BM_Encode);
+  RegisterForAllGradients("Decode", BM_Decode);
+  RegisterForAllGradients("DecodeAdd", BM_DecodeAdd);
   return true;
 }();
 

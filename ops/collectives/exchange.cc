@@ -28,8 +28,7 @@ void Exchange::Expect(int peer, Phase phase, int count, const Pieces& pieces) {
 
 Bytes Exchange::Encode(Phase phase, int count, const Piece& piece) {
   const Bytes buffer(std::max(kHeaderSize + hop_.MaxBodySize(piece, count),
-                              Mailbox::kHeadSize) +
-                     Hop::kBodySlack);
+                              Mailbox::kHeadSize));
   Header header = MakeHeader(phase, piece);
   header.size =
       kHeaderSize + hop_.Encode(piece, count, buffer.data() + kHeaderSize);

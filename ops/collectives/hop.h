@@ -27,12 +27,10 @@ struct VariableTraffic {
 // then Merge; Encode for what this rank sends; Commit; and Decode for every
 // piece of the bucket. A piece that is not aggregated here is encoded at most
 // once, with the count 1. All bytes are message bodies; whoever decodes trusts
-// nothing of them.
+// nothing of them. A body that is encoded has room for its
+// largest size.
 class Hop {
  public:
-  // A body that is encoded has room for its largest size and this much more.
-  static constexpr int64_t kBodySlack = 64;
-
   virtual ~Hop() = default;
 
   virtual Codec codec() const = 0;

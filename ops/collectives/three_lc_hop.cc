@@ -13,11 +13,10 @@ namespace tf_gc {
 namespace {
 
 using kernels::MaxAbsSum;
+using kernels::SingleThread;
 using kernels::ThreeLcDecode;
 using kernels::ThreeLcDecodeAdd;
 using kernels::ThreeLcEncode;
-
-static_assert(kernels::ThreeLcBufferSize(0) <= Hop::kBodySlack);
 
 constexpr int64_t kScaleSize = sizeof(float);
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -108,9 +107,9 @@ void ThreeLcHop::Prepare(const BucketLayout& layout, int rank) {
     for (const Piece& piece : layout.shard(r)) {
       for (const Segment& segment : piece.segments) {
         const ThreeLcVariable& variable = variables_[segment.variable];
-        const float found =
-            MaxAbsSum(variable.values + segment.begin,
-                      variable.residual + segment.begin, segment.length);
+        const float found = MaxAbsSum(variable.values + segment.begin,
+                                      variable.residual + segment.begin,
+                                      segment.length, SingleThread);
         if (!std::isfinite(found)) {
           max_abs[segment.variable] = kNaN;
         } else if (r != rank && found > max_abs[segment.variable]) {
@@ -154,10 +153,10 @@ int64_t ThreeLcHop::EncodeContribution(const Piece& piece, uint8_t* body) {
     scales += kScaleSize;
     int64_t size = 0;
     if (!std::isnan(scale)) {
-      size = ThreeLcEncode(variable.values + segment.begin,
-                           variable.residual + segment.begin, scale,
-                           segment.length,
-                           variable.new_residual + segment.begin, payload);
+      size = ThreeLcEncode(
+          variable.values + segment.begin, variable.residual + segment.begin,
+          scale, segment.length, variable.new_residual + segment.begin, payload,
+          SingleThread);
     }
     payload += size;
     encoded_sizes_.push_back(kScaleSize + size);
@@ -187,12 +186,12 @@ absl::Status ThreeLcHop::Merge(const Piece& piece, int, int,
     float* const sum =
         variables_[segment.variable].new_residual + segment.begin;
     float scale = 0;
-    const absl::Status status =
-        reader.Next(segment, &scale,
-                    [&](const uint8_t* payload, int64_t payload_size, float s) {
-                      return ThreeLcDecodeAdd(payload, payload_size, s,
-                                              segment.length, sum);
-                    });
+    const absl::Status status = reader.Next(
+        segment, &scale,
+        [&](const uint8_t* payload, int64_t payload_size, float s) {
+          return ThreeLcDecodeAdd(payload, payload_size, s, segment.length, sum,
+                                  SingleThread);
+        });
     if (!status.ok()) return status;
     if (std::isnan(scale) && !non_finite_[segment.variable]) {
       return absl::DataLossError(
@@ -206,7 +205,8 @@ float ThreeLcHop::SumScale(const Segment& segment) const {
   if (non_finite_[segment.variable]) return kNaN;
   const float* const sum =
       variables_[segment.variable].new_residual + segment.begin;
-  return Scale(sparsity_multiplier_, MaxAbsSum(sum, nullptr, segment.length));
+  return Scale(sparsity_multiplier_,
+               MaxAbsSum(sum, nullptr, segment.length, SingleThread));
 }
 
 int64_t ThreeLcHop::EncodeSum(const Piece& piece, uint8_t* body) {
@@ -221,7 +221,8 @@ int64_t ThreeLcHop::EncodeSum(const Piece& piece, uint8_t* body) {
     scales += kScaleSize;
     int64_t size = 0;
     if (!std::isnan(scale)) {
-      size = ThreeLcEncode(sum, nullptr, scale, segment.length, sum, payload);
+      size = ThreeLcEncode(sum, nullptr, scale, segment.length, sum, payload,
+                           SingleThread);
     } else {
       // The sum overflowed, if nothing else: what was undelivered remains so.
       std::copy_n(variable.residual + segment.begin, segment.length, sum);
@@ -240,12 +241,12 @@ absl::Status ThreeLcHop::Decode(const Piece& piece, const uint8_t* body,
   for (const Segment& segment : piece.segments) {
     float* const reduced = variables_[segment.variable].reduced + segment.begin;
     float scale = 0;
-    const absl::Status status =
-        reader.Next(segment, &scale,
-                    [&](const uint8_t* payload, int64_t payload_size, float s) {
-                      return ThreeLcDecode(payload, payload_size, s,
-                                           segment.length, reduced);
-                    });
+    const absl::Status status = reader.Next(
+        segment, &scale,
+        [&](const uint8_t* payload, int64_t payload_size, float s) {
+          return ThreeLcDecode(payload, payload_size, s, segment.length,
+                               reduced, SingleThread);
+        });
     if (!status.ok()) return status;
     if (std::isnan(scale)) std::fill_n(reduced, segment.length, kNaN);
   }

@@ -44,13 +44,28 @@ class Philox {
     }
   }
 
-  // The words of the blocks `first` ... `first` + kBlocks - 1, in order.
+  // The words of the blocks `first`, `first` + `stride`, ..., kBlocks of them,
+  // in order.
+  inline void Generate(uint64_t first, uint64_t stride,
+                       UnsignedInts words[2]) const {
+    MakeBlocks(InLaneOrder(Count() * stride) + first, words);
+  }
   inline void Generate(uint64_t first, UnsignedInts words[2]) const {
-    // Each lane of 64 bits makes one block; what is above a word's 32 bits is
-    // of no account.
-    Longs x[4] = {BlockOrder() + first, {}, Longs{} + stream_, {}};
-    x[1] = x[0] >> 32;
-    x[3] = x[2] >> 32;
+    Generate(first, 1, words);
+  }
+
+  // The words of the blocks with kBlocks given numbers, in order.
+  inline void GenerateListed(const uint64_t* blocks,
+                             UnsignedInts words[2]) const {
+    MakeBlocks(InLaneOrder(Load<Longs>(blocks)), words);
+  }
+
+ private:
+  // Each lane of 64 bits makes one block; what is above a word's 32 bits is of
+  // no account.
+  inline void MakeBlocks(Longs blocks, UnsignedInts words[2]) const {
+    Longs x[4] = {blocks, blocks >> 32, Longs{} + stream_,
+                  Longs{} + (stream_ >> 32)};
     for (int round = 0; round < kPhiloxRounds; ++round) {
       const Longs p0 = MultiplyLow(x[0], Longs{} + kPhiloxMultipliers[0]);
       const Longs p1 = MultiplyLow(x[2], Longs{} + kPhiloxMultipliers[1]);
@@ -65,15 +80,23 @@ class Philox {
     words[1] = UnpackOdd(low, high);
   }
 
- private:
+  // 0, 1, 2, ...
+  static inline Longs Count() {
+    Longs count;
+    for (int i = 0; i < kBlocks; ++i) count[i] = i;
+    return count;
+  }
+
   // Which block each lane makes: those of even lanes come first, as the two
   // halves of a block are put side by side within 16 bytes.
-  static inline Longs BlockOrder() {
-    Longs order;
-    for (int i = 0; i < kBlocks; ++i) {
-      order[i] = i / 2 + (i % 2) * (kBlocks / 2);
-    }
-    return order;
+  static inline Longs InLaneOrder(Longs blocks) {
+#if defined(__AVX512F__)
+    return __builtin_shufflevector(blocks, blocks, 0, 4, 1, 5, 2, 6, 3, 7);
+#elif defined(__AVX2__)
+    return __builtin_shufflevector(blocks, blocks, 0, 2, 1, 3);
+#else
+    return blocks;
+#endif
   }
 
   static inline UnsignedInts UnpackEven(Longs low, Longs high) {

@@ -16,6 +16,8 @@
 
 #include <cstdint>
 
+#include "ops/kernels/parallel.h"
+
 namespace tf_gc::kernels {
 
 // The byte of five zeros, and the number of byte values that quartic encoding
@@ -27,17 +29,21 @@ inline constexpr int kQuarticValues = 243;
 constexpr int64_t QuarticSize(int64_t n) { return (n + 4) / 5; }
 
 // Index of the first of n values that is not -1, 0 or 1, or -1.
-int64_t FindNonTernary(const int8_t* ternary, int64_t n);
+int64_t FindNonTernary(const int8_t* ternary, int64_t n,
+                       const ParallelFor& parallel_for);
 
 // Writes QuarticSize(n) bytes. Precondition: FindNonTernary(ternary, n) == -1.
-void QuarticEncode(const int8_t* ternary, int64_t n, uint8_t* quartic);
+void QuarticEncode(const int8_t* ternary, int64_t n, uint8_t* quartic,
+                   const ParallelFor& parallel_for);
 
 // Index of the first of QuarticSize(n) bytes that QuarticEncode cannot have
 // given (above 242, or with padding other than 0), or -1.
-int64_t FindNonQuartic(const uint8_t* quartic, int64_t n);
+int64_t FindNonQuartic(const uint8_t* quartic, int64_t n,
+                       const ParallelFor& parallel_for);
 
 // Writes n values. Precondition: FindNonQuartic(quartic, n) == -1.
-void QuarticDecode(const uint8_t* quartic, int64_t n, int8_t* ternary);
+void QuarticDecode(const uint8_t* quartic, int64_t n, int8_t* ternary,
+                   const ParallelFor& parallel_for);
 
 }  // namespace tf_gc::kernels
 

@@ -55,6 +55,19 @@ inline Ints LoadBytes(const uint8_t* from) {
 #endif
 }
 
+// The same for kLanes unsigned numbers of 16 bits.
+inline Ints LoadHalves(const uint16_t* from) {
+#if defined(__AVX512BW__)
+  return reinterpret_cast<Ints>(
+      _mm512_maskz_cvtepu16_epi32(0xffff, Load<__m256i>(from)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Ints>(_mm256_cvtepu16_epi32(Load<__m128i>(from)));
+#else
+  return reinterpret_cast<Ints>(_mm_cvtepu16_epi32(
+      _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#endif
+}
+
 // The lanes of four vectors, each in -128 ... 127, as bytes in the same order
 // (modulo 256).
 inline Bytes Narrow(const Ints lanes[4]) {

@@ -1,17 +1,53 @@
 #include "ops/kernels/three_lc.h"
 
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
 #include "ops/kernels/dispatch.h"
 #include "ops/kernels/kernel_table.h"
+#include "ops/kernels/zero_run_parts.h"
 
 namespace tf_gc::kernels {
 namespace {
 
+// Of a value, and of a quartic byte, in cycles.
+constexpr int64_t kMaxCost = 1;
+constexpr int64_t kEncodeCost = 10;
+constexpr int64_t kDecodeCost = 5;
+
 const ThreeLcTable& Table() { return TF_GC_ACTIVE_TABLE(kThreeLcTable); }
+
+int64_t Decode(ThreeLcDecodeFunction* decode, const uint8_t* payload,
+               int64_t size, float scale, int64_t n, float* values,
+               const ParallelFor& parallel_for) {
+  const int64_t m = QuarticSize(n);
+  return ZeroRunDecodeParts(
+      payload, size, m, kDecodeCost, parallel_for,
+      [&](int64_t begin, int64_t end, ZeroRunPosition* position) {
+        return decode(payload, size, scale, n, m, begin, end, position, values);
+      });
+}
 
 }  // namespace
 
-float MaxAbsSum(const float* values, const float* residual, int64_t n) {
-  return Table().max_abs_sum(values, residual, n);
+float MaxAbsSum(const float* values, const float* residual, int64_t n,
+                const ParallelFor& parallel_for) {
+  const ThreeLcTable& table = Table();
+  std::mutex mutex;
+  int32_t largest = 0;  // As bits, which are ordered as magnitudes are.
+  parallel_for(n, kMaxCost, [&](int64_t begin, int64_t end) {
+    const float found = table.max_abs_sum(
+        values + begin, residual == nullptr ? nullptr : residual + begin,
+        end - begin);
+    int32_t bits;
+    std::memcpy(&bits, &found, sizeof(bits));
+    const std::lock_guard<std::mutex> lock(mutex);
+    largest = std::max(largest, bits);
+  });
+  float result;
+  std::memcpy(&result, &largest, sizeof(result));
+  return result;
 }
 
 void AddResidual(const float* values, const float* residual, int64_t n,
@@ -25,23 +61,35 @@ void TernaryQuantize(const float* values, const float* residual, float scale,
 }
 
 int64_t ThreeLcEncode(const float* values, const float* residual, float scale,
-                      int64_t n, float* new_residual, uint8_t* payload) {
-  return Table().encode(values, residual, scale, n, QuarticSize(n),
-                        new_residual, payload);
+                      int64_t n, float* new_residual, uint8_t* payload,
+                      const ParallelFor& parallel_for) {
+  const ThreeLcTable& table = Table();
+  const int64_t m = QuarticSize(n);
+  return ZeroRunEncodeParts(
+      m, kEncodeCost, parallel_for,
+      [&](int64_t begin, int64_t end, uint8_t* part, int64_t* pending) {
+        return table.encode(values, residual, scale, n, m, begin, end,
+                            new_residual, part, pending);
+      },
+      payload);
 }
 
 int64_t ThreeLcDecode(const uint8_t* payload, int64_t size, float scale,
-                      int64_t n, float* values) {
-  return Table().decode(payload, size, scale, n, QuarticSize(n), values);
+                      int64_t n, float* values,
+                      const ParallelFor& parallel_for) {
+  return Decode(Table().decode, payload, size, scale, n, values, parallel_for);
 }
 
 int64_t ThreeLcDecodeAdd(const uint8_t* payload, int64_t size, float scale,
-                         int64_t n, float* sum) {
-  return Table().decode_add(payload, size, scale, n, QuarticSize(n), sum);
+                         int64_t n, float* sum,
+                         const ParallelFor& parallel_for) {
+  return Decode(Table().decode_add, payload, size, scale, n, sum, parallel_for);
 }
 
-int64_t ThreeLcValidate(const uint8_t* payload, int64_t size, int64_t n) {
-  return Table().validate(payload, size, n, QuarticSize(n));
+int64_t ThreeLcValidate(const uint8_t* payload, int64_t size, int64_t n,
+                        const ParallelFor& parallel_for) {
+  return Decode(Table().validate, payload, size, /*scale=*/0, n,
+                /*values=*/nullptr, parallel_for);
 }
 
 }  // namespace tf_gc::kernels

@@ -3,20 +3,11 @@
 #include "ops/kernels/kernel_table.h"
 #include "ops/kernels/quartic-inl.h"
 #include "ops/kernels/simd-inl.h"
+#include "ops/kernels/ternary-inl.h"
 #include "ops/kernels/zero_run-inl.h"
 
 namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET {
 namespace {
-
-// Bits are copied: arithmetic might flush a denormal value.
-inline Floats Broadcast(float value) {
-  int32_t bits;
-  __builtin_memcpy(&bits, &value, sizeof(bits));
-  return reinterpret_cast<Floats>(Ints{} | bits);
-}
-
-inline constexpr int32_t kMagnitudeBits = 0x7fffffff;
-inline constexpr int32_t kSignBit = ~kMagnitudeBits;
 
 // values + residual, of which there may be none.
 template <bool kHasResidual>
@@ -106,22 +97,20 @@ inline constexpr int64_t kEncodeBlock = 128;
 
 // Quantises one vector: returns q and stores the new residual.
 template <bool kHasResidual>
-inline Ints Quantize(const float* values, const float* residual, Floats scale,
+inline Ints Quantize(const float* values, const float* residual, Scale scale,
                      float* new_residual) {
   const Floats t = LoadSum<kHasResidual>(values, residual);
-  const Ints bits = reinterpret_cast<Ints>(t);
-  const Floats magnitude = reinterpret_cast<Floats>(bits & kMagnitudeBits);
-  const Ints is_large = magnitude + magnitude > scale;
-  const Ints delivered =
-      ((bits & kSignBit) | reinterpret_cast<Ints>(scale)) & is_large;
+  const Ints is_above = t > scale.upper;
+  const Ints is_below = t < scale.lower;
+  const Ints delivered = (is_above & scale.plus) | (is_below & scale.minus);
   Store(t - reinterpret_cast<Floats>(delivered), new_residual);
-  return ((bits >> 31) | 1) & is_large;
+  return is_below - is_above;
 }
 
 // Quantises kVectorBytes values.
 template <bool kHasResidual>
 inline Bytes QuantizeVector(const float* values, const float* residual,
-                            Floats scale, float* new_residual) {
+                            Scale scale, float* new_residual) {
   Ints q[4];
   for (int k = 0; k < 4; ++k) {
     const int i = k * kLanes;
@@ -134,7 +123,7 @@ inline Bytes QuantizeVector(const float* values, const float* residual,
 // Quantises n < kVectorBytes values; the other q are -1, whose digit is that of
 // padding.
 template <bool kHasResidual>
-Bytes QuantizeRest(const float* values, const float* residual, Floats scale,
+Bytes QuantizeRest(const float* values, const float* residual, Scale scale,
                    int64_t n, float* new_residual) {
   Bytes q = ~Bytes{};
   if (n <= 0) return q;
@@ -153,7 +142,7 @@ Bytes QuantizeRest(const float* values, const float* residual, Floats scale,
 template <bool kHasResidual>
 void TernaryQuantizeOf(const float* values, const float* residual, float scale,
                        int64_t n, int8_t* ternary, float* new_residual) {
-  const Floats scales = Broadcast(scale);
+  const Scale scales = MakeScale(scale);
   int64_t i = 0;
   for (; i + kVectorBytes <= n; i += kVectorBytes) {
     Store(QuantizeVector<kHasResidual>(values + i, residual + i, scales,
@@ -182,7 +171,7 @@ template <bool kHasResidual>
 struct Encoder {
   const float* values;
   const float* residual;  // An address to add to even if there is none.
-  Floats scale;
+  Scale scale;
   int64_t n;
   int64_t partition;
   float* new_residual;
@@ -198,54 +187,54 @@ struct Encoder {
     return sum + kZeroByte;
   }
 
-  // The same at the end of the partitions. Bytes from the end of the first
-  // partition on are undefined.
-  Bytes EncodeRest(int64_t i) const {
-    const int64_t in_partition = Min(kVectorBytes, partition - i);
+  // The same at the end of the part, [i, end), or of the values. Bytes from
+  // `end` on are undefined.
+  Bytes EncodeRest(int64_t i, int64_t end) const {
+    const int64_t count = Min(kVectorBytes, end - i);
     Bytes sum = {};
     for (int j = 0; j < 5; ++j, i += partition) {
       sum = sum + sum + sum +
             QuantizeRest<kHasResidual>(values + i, residual + i, scale,
-                                       Min(in_partition, n - i),
-                                       new_residual + i);
+                                       Min(count, n - i), new_residual + i);
     }
     return sum + kZeroByte;
   }
 
-  int64_t Encode(uint8_t* payload) const {
-    const int64_t full = Max(n - 4 * partition, 0);
+  int64_t Encode(int64_t begin, int64_t end, uint8_t* payload,
+                 int64_t* pending) const {
+    const int64_t full = Min(n - 4 * partition, end);
     // EncodeGroup reads up to 128 bytes from the last group on.
     uint8_t quartic[kEncodeBlock + kGroup];
     __builtin_memset(quartic + kEncodeBlock, 0, kGroup);
-    int64_t pending = 0;
+    int64_t zeros = 0;
     uint8_t* out = payload;
-    for (int64_t begin = 0; begin < partition; begin += kEncodeBlock) {
-      const int64_t size = Min(kEncodeBlock, partition - begin);
+    const uint8_t* const out_end = payload + (end - begin);
+    for (; begin < end; begin += kEncodeBlock) {
+      const int64_t size = Min(kEncodeBlock, end - begin);
       int64_t i = 0;
       for (; i < size && begin + i + kVectorBytes <= full; i += kVectorBytes) {
         Store(EncodeVector(begin + i), quartic + i);
       }
       for (; i < size; i += kVectorBytes) {
-        Store(EncodeRest(begin + i), quartic + i);
+        Store(EncodeRest(begin + i, end), quartic + i);
       }
-      for (i = 0; i < size; i += kGroup) {
-        out = EncodeGroup(quartic + i, Min(kGroup, size - i), &pending, out);
-      }
+      out = EncodeGroups(quartic, size, &zeros, out, out_end);
     }
-    return AppendRun(pending, out) - payload;
+    *pending = zeros;
+    return out - payload;
   }
 };
 
 int64_t Encode(const float* values, const float* residual, float scale,
-               int64_t n, int64_t partition, float* new_residual,
-               uint8_t* payload) {
-  const Floats scales = Broadcast(scale);
+               int64_t n, int64_t partition, int64_t begin, int64_t end,
+               float* new_residual, uint8_t* payload, int64_t* pending) {
+  const Scale scales = MakeScale(scale);
   return residual ? Encoder<true>{values, residual,  scales,
                                   n,      partition, new_residual}
-                        .Encode(payload)
+                        .Encode(begin, end, payload, pending)
                   : Encoder<false>{values, values,    scales,
                                    n,      partition, new_residual}
-                        .Encode(payload);
+                        .Encode(begin, end, payload, pending);
 }
 
 // ---- Decoding ---------------------------------------------------------------
@@ -324,16 +313,17 @@ void DecodePartition(const uint8_t* quartic, int j, Floats scale, int64_t n,
 
 // Decodes block by block into `values`.
 template <typename Sink>
-int64_t DecodeInto(const uint8_t* payload, int64_t size, float scale, int64_t n,
-                   int64_t partition, float* values) {
+bool DecodeInto(const uint8_t* payload, int64_t size, float scale, int64_t n,
+                int64_t partition, int64_t begin, int64_t end,
+                ZeroRunPosition* position, float* values) {
   // A vector that begins inside the block may end behind it.
   uint8_t quartic[kBlock + kVectorBytes];
-  ZeroRunReader reader = {payload, payload + size, 0};
-  for (int64_t begin = 0; begin < partition; begin += kBlock) {
-    const int64_t count = Min(kBlock, partition - begin);
+  ZeroRunReader reader = ReaderAt(*position, payload, size);
+  for (; begin < end; begin += kBlock) {
+    const int64_t count = Min(kBlock, end - begin);
     if (!ReadBlock(&reader, count, quartic) ||
         !PaddingIsZero(quartic, begin, count, n, partition)) {
-      return -1;
+      return false;
     }
     if constexpr (!__is_same(Sink, Validator)) {
       for (int j = 0; j < 5; ++j) {
@@ -343,28 +333,20 @@ int64_t DecodeInto(const uint8_t* payload, int64_t size, float scale, int64_t n,
       }
     }
   }
-  return reader.pending == 0 ? reader.next - payload : -1;
-}
-
-int64_t Decode(const uint8_t* payload, int64_t size, float scale, int64_t n,
-               int64_t partition, float* values) {
-  return DecodeInto<Assigner>(payload, size, scale, n, partition, values);
-}
-
-int64_t DecodeAdd(const uint8_t* payload, int64_t size, float scale, int64_t n,
-                  int64_t partition, float* sum) {
-  return DecodeInto<Adder>(payload, size, scale, n, partition, sum);
-}
-
-int64_t Validate(const uint8_t* payload, int64_t size, int64_t n,
-                 int64_t partition) {
-  return DecodeInto<Validator>(payload, size, 0, n, partition, nullptr);
+  *position = PositionOf(reader, payload);
+  return true;
 }
 
 }  // namespace
 
-const ThreeLcTable kThreeLcTable = {MaxAbsSum, AddResidual, TernaryQuantize,
-                                    Encode,    Decode,      DecodeAdd,
-                                    Validate};
+const ThreeLcTable kThreeLcTable = {
+    MaxAbsSum,
+    AddResidual,
+    TernaryQuantize,
+    Encode,
+    DecodeInto<Assigner>,
+    DecodeInto<Adder>,
+    DecodeInto<Validator>,
+};
 
 }  // namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET

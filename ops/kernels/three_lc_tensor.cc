@@ -20,20 +20,24 @@ float ReadScale(const uint8_t* encoded) {
 }  // namespace
 
 float ThreeLcScale(const float* values, const float* residual,
-                   float sparsity_multiplier, int64_t n) {
-  const float scale = sparsity_multiplier * MaxAbsSum(values, residual, n);
+                   float sparsity_multiplier, int64_t n,
+                   const ParallelFor& parallel_for) {
+  const float scale =
+      sparsity_multiplier * MaxAbsSum(values, residual, n, parallel_for);
   return std::isfinite(scale) ? scale : kNan;
 }
 
 int64_t ThreeLcEncodeTensor(const float* values, const float* residual,
                             float sparsity_multiplier, int64_t n,
-                            float* new_residual, uint8_t* encoded) {
-  const float scale = ThreeLcScale(values, residual, sparsity_multiplier, n);
+                            float* new_residual, uint8_t* encoded,
+                            const ParallelFor& parallel_for) {
+  const float scale =
+      ThreeLcScale(values, residual, sparsity_multiplier, n, parallel_for);
   std::memcpy(encoded, &scale, sizeof(scale));
   if (!std::isnan(scale)) {
-    return kThreeLcScaleSize + ThreeLcEncode(values, residual, scale, n,
-                                             new_residual,
-                                             encoded + kThreeLcScaleSize);
+    return kThreeLcScaleSize +
+           ThreeLcEncode(values, residual, scale, n, new_residual,
+                         encoded + kThreeLcScaleSize, parallel_for);
   }
   if (residual == nullptr) {
     std::fill_n(new_residual, n, 0.0f);
@@ -61,7 +65,8 @@ const char* ThreeLcCheckTensor(const uint8_t* encoded, int64_t size,
 }
 
 const char* ThreeLcDecodeTensor(const uint8_t* encoded, int64_t size, int64_t n,
-                                float* values) {
+                                float* values,
+                                const ParallelFor& parallel_for) {
   const char* error = ThreeLcCheckTensor(encoded, size, n);
   if (error != nullptr) return error;
   const float scale = ReadScale(encoded);
@@ -71,7 +76,7 @@ const char* ThreeLcDecodeTensor(const uint8_t* encoded, int64_t size, int64_t n,
   }
   const int64_t payload_size = size - kThreeLcScaleSize;
   const int64_t used = ThreeLcDecode(encoded + kThreeLcScaleSize, payload_size,
-                                     scale, n, values);
+                                     scale, n, values, parallel_for);
   if (used < 0) {
     return "ends before its last value, or has a zero run or padding that "
            "does not fit";

@@ -23,21 +23,23 @@ inline constexpr int64_t kThreeLcMaxValuesPerByte = 5 * kMaxZeroRun;
 // The sparsity multipliers that 3LC knows: 1 <= s < 2.
 constexpr bool IsSparsityMultiplier(float s) { return s >= 1 && s < 2; }
 
-// Room that ThreeLcEncodeTensor needs for the encoding of n values.
+// Room that ThreeLcEncodeTensor needs: the largest encoding of n values.
 constexpr int64_t ThreeLcTensorBufferSize(int64_t n) {
-  return kThreeLcScaleSize + ThreeLcBufferSize(n);
+  return kThreeLcScaleSize + QuarticSize(n);
 }
 
 // The scale M of n values, or NaN if they get no payload.
 float ThreeLcScale(const float* values, const float* residual,
-                   float sparsity_multiplier, int64_t n);
+                   float sparsity_multiplier, int64_t n,
+                   const ParallelFor& parallel_for);
 
 // Encodes n values and returns the encoding's size. Pointers are those of
 // ThreeLcEncode; without a payload the new residual is the old one.
 // Precondition: IsSparsityMultiplier(sparsity_multiplier).
 int64_t ThreeLcEncodeTensor(const float* values, const float* residual,
                             float sparsity_multiplier, int64_t n,
-                            float* new_residual, uint8_t* encoded);
+                            float* new_residual, uint8_t* encoded,
+                            const ParallelFor& parallel_for);
 
 // What is wrong with `size` bytes as the start of the encoding of n values, as
 // far as their number and scale say, or null. Decoding checks the rest; this
@@ -47,7 +49,7 @@ const char* ThreeLcCheckTensor(const uint8_t* encoded, int64_t size, int64_t n);
 // Decodes n values. Returns null, or, with `values` undefined, what is wrong
 // with the encoding, as the end of a sentence that begins with its name.
 const char* ThreeLcDecodeTensor(const uint8_t* encoded, int64_t size, int64_t n,
-                                float* values);
+                                float* values, const ParallelFor& parallel_for);
 
 }  // namespace tf_gc::kernels
 

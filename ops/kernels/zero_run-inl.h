@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "ops/kernels/kernel_table.h"
 #include "ops/kernels/quartic-inl.h"
 #include "ops/kernels/simd-inl.h"
 
@@ -86,6 +87,33 @@ inline uint8_t* EncodeGroup(const uint8_t* group, int64_t count,
   return out;
 }
 
+// The same for `count` bytes, group by group, of which nothing is written
+// behind the encoding.
+__attribute__((noinline)) inline uint8_t* EncodeGroupsExactly(
+    const uint8_t* quartic, int64_t count, int64_t* pending, uint8_t* out) {
+  uint8_t copy[3 * kGroup];
+  for (int64_t i = 0; i < count; i += kGroup) {
+    const int64_t size =
+        EncodeGroup(quartic + i, Min(kGroup, count - i), pending, copy) - copy;
+    __builtin_memcpy(out, copy, size);
+    out += size;
+  }
+  return out;
+}
+
+// The same, of which nothing is written from `out_end` on.
+inline uint8_t* EncodeGroups(const uint8_t* quartic, int64_t count,
+                             int64_t* pending, uint8_t* out,
+                             const uint8_t* out_end) {
+  if (out_end - out < count + 2 * kGroup) {
+    return EncodeGroupsExactly(quartic, count, pending, out);
+  }
+  for (int64_t i = 0; i < count; i += kGroup) {
+    out = EncodeGroup(quartic + i, Min(kGroup, count - i), pending, out);
+  }
+  return out;
+}
+
 // ---- Decoding ---------------------------------------------------------------
 
 struct ZeroRunReader {
@@ -93,6 +121,16 @@ struct ZeroRunReader {
   const uint8_t* end;
   int64_t pending;  // Zeros of the last run that no block has held yet.
 };
+
+inline ZeroRunReader ReaderAt(ZeroRunPosition position, const uint8_t* encoded,
+                              int64_t size) {
+  return {encoded + position.offset, encoded + size, position.pending};
+}
+
+inline ZeroRunPosition PositionOf(const ZeroRunReader& reader,
+                                  const uint8_t* encoded) {
+  return {reader.next - encoded, reader.pending};
+}
 
 struct RunTable {
   uint8_t value[256];    // The first quartic byte that a code stands for,

@@ -13,28 +13,29 @@
 
 #include <cstdint>
 
+#include "ops/kernels/parallel.h"
+
 namespace tf_gc::kernels {
 
 inline constexpr int kMaxZeroRun = 14;
 
-// Room that ZeroRunEncode needs for m quartic bytes. The encoding itself is at
-// most m bytes long; the rest is scratch that wide stores may overwrite.
-constexpr int64_t ZeroRunBufferSize(int64_t m) { return m + 64; }
-
 // Encodes m quartic bytes (each at most 242) and returns the encoding's size,
-// 0 ... m. `encoded` has room for ZeroRunBufferSize(m).
-int64_t ZeroRunEncode(const uint8_t* quartic, int64_t m, uint8_t* encoded);
+// 0 ... m. `encoded` has room for m bytes; those behind the encoding may be
+// overwritten, as parts are encoded there.
+int64_t ZeroRunEncode(const uint8_t* quartic, int64_t m, uint8_t* encoded,
+                      const ParallelFor& parallel_for);
 
 // The number of quartic bytes that `size` encoded bytes stand for. Any byte
 // string is a valid encoding of some length.
-int64_t ZeroRunDecodedSize(const uint8_t* encoded, int64_t size);
+int64_t ZeroRunDecodedSize(const uint8_t* encoded, int64_t size,
+                           const ParallelFor& parallel_for);
 
 // Decodes exactly m quartic bytes and returns how many of the `size` encoded
 // bytes they took, or -1, with `quartic` undefined, if the encoding ends
 // before, or a run goes beyond, the m-th byte. Writes only quartic[0 ... m-1].
 // Reads only encoded[0 ... size-1].
 int64_t ZeroRunDecode(const uint8_t* encoded, int64_t size, int64_t m,
-                      uint8_t* quartic);
+                      uint8_t* quartic, const ParallelFor& parallel_for);
 
 }  // namespace tf_gc::kernels
 

@@ -6,23 +6,20 @@
 namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET {
 namespace {
 
-int64_t Encode(const uint8_t* quartic, int64_t m, uint8_t* encoded) {
-  int64_t pending = 0;
-  uint8_t* out = encoded;
-  int64_t i = 0;
-  for (; i + 2 * kGroup <= m; i += kGroup) {
-    out = EncodeGroup(quartic + i, kGroup, &pending, out);
+int64_t Encode(const uint8_t* quartic, int64_t begin, int64_t end,
+               uint8_t* encoded, int64_t* pending) {
+  *pending = 0;
+  const uint8_t* const out_end = encoded + (end - begin);
+  // EncodeGroup reads and writes beyond its group: the last three are copied.
+  const int64_t whole = Max(end - begin - 2 * kGroup, 0) / kGroup * kGroup;
+  uint8_t* out =
+      EncodeGroups(quartic + begin, whole, pending, encoded, out_end);
+  uint8_t rest[4 * kGroup] = {};
+  const int64_t rest_size = end - begin - whole;
+  if (rest_size > 0) {
+    __builtin_memcpy(rest, quartic + begin + whole, rest_size);
   }
-  // EncodeGroup reads beyond its group: the last two are copied.
-  uint8_t rest[3 * kGroup] = {};
-  const int64_t rest_size = m - i;
-  if (rest_size > 0) __builtin_memcpy(rest, quartic + i, rest_size);
-  for (int64_t begin = 0; begin < rest_size; begin += kGroup) {
-    out = EncodeGroup(rest + begin, Min(kGroup, rest_size - begin), &pending,
-                      out);
-  }
-  out = AppendRun(pending, out);
-  return out - encoded;
+  return EncodeGroups(rest, rest_size, pending, out, out_end) - encoded;
 }
 
 int64_t DecodedSize(const uint8_t* encoded, int64_t size) {
@@ -40,17 +37,41 @@ int64_t DecodedSize(const uint8_t* encoded, int64_t size) {
   return total;
 }
 
-int64_t Decode(const uint8_t* encoded, int64_t size, int64_t m,
-               uint8_t* quartic) {
-  ZeroRunReader reader = {encoded, encoded + size, 0};
-  for (int64_t begin = 0; begin < m; begin += kBlock) {
-    if (!ReadBlock(&reader, Min(kBlock, m - begin), quartic + begin)) return -1;
+bool FindPositions(const uint8_t* encoded, int64_t size, int64_t m,
+                   int64_t step, ZeroRunPosition* positions) {
+  constexpr int64_t kChunk = 256;
+  int64_t offset = 0;
+  int64_t decoded = 0;
+  for (int64_t begin = 0; begin < m; begin += step) {
+    while (size - offset >= kChunk) {
+      const int64_t chunk = DecodedSize(encoded + offset, kChunk);
+      if (decoded + chunk > begin) break;
+      decoded += chunk;
+      offset += kChunk;
+    }
+    while (decoded < begin) {
+      if (offset == size) return false;
+      decoded += kRunTable.advance[encoded[offset++]];
+    }
+    *positions++ = {offset, decoded - begin};
   }
-  return reader.pending == 0 ? reader.next - encoded : -1;
+  return true;
+}
+
+bool Decode(const uint8_t* encoded, int64_t size, int64_t begin, int64_t end,
+            ZeroRunPosition* position, uint8_t* quartic) {
+  ZeroRunReader reader = ReaderAt(*position, encoded, size);
+  for (; begin < end; begin += kBlock) {
+    if (!ReadBlock(&reader, Min(kBlock, end - begin), quartic + begin)) {
+      return false;
+    }
+  }
+  *position = PositionOf(reader, encoded);
+  return true;
 }
 
 }  // namespace
 
-const ZeroRunTable kZeroRunTable = {Encode, DecodedSize, Decode};
+const ZeroRunTable kZeroRunTable = {Encode, DecodedSize, FindPositions, Decode};
 
 }  // namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET

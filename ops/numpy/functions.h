@@ -7,6 +7,11 @@
 
 namespace tf_gc::kernels {
 
+void AddHadamardFunctions(pybind11::module_& module);
+void AddQuantizationFunctions(pybind11::module_& module);
+void AddSelectionFunctions(pybind11::module_& module);
+void AddSignsFunctions(pybind11::module_& module);
+void AddTernaryFunctions(pybind11::module_& module);
 void AddThreeLcFunctions(pybind11::module_& module);
 
 }  // namespace tf_gc::kernels

@@ -61,6 +61,11 @@ Raises:
 
 PYBIND11_MODULE(kernels, module) {
   module.doc() = kModuleDoc;
+  AddHadamardFunctions(module);
+  AddQuantizationFunctions(module);
+  AddSelectionFunctions(module);
+  AddSignsFunctions(module);
+  AddTernaryFunctions(module);
   AddThreeLcFunctions(module);
   module.def("instruction_sets", PyInstructionSets, kInstructionSetsDoc);
   module.def("set_instruction_set", PySetInstructionSet, py::arg("name"),

@@ -49,8 +49,8 @@ ByteArray PyQuarticEncode(const py::array& ternary) {
   int64_t wrong;
   {
     py::gil_scoped_release release;
-    wrong = FindNonTernary(in, n);
-    if (wrong < 0) QuarticEncode(in, n, out);
+    wrong = FindNonTernary(in, n, SingleThread);
+    if (wrong < 0) QuarticEncode(in, n, out, SingleThread);
   }
   if (wrong >= 0) {
     throw py::value_error("ternary must hold only -1, 0 and 1, got " +
@@ -70,7 +70,7 @@ py::array_t<int8_t> PyQuarticDecode(const py::array& encoded,
         std::to_string(n) + " values, got " + std::to_string(quartic.size()));
   }
   const uint8_t* in = quartic.data();
-  const int64_t wrong = FindNonQuartic(in, n);
+  const int64_t wrong = FindNonQuartic(in, n, SingleThread);
   if (wrong >= 0) {
     throw py::value_error(
         "encoded must hold bytes in 0 ... 242, with padding of 0, got " +
@@ -79,7 +79,7 @@ py::array_t<int8_t> PyQuarticDecode(const py::array& encoded,
   py::array_t<int8_t> ternary(shape);
   int8_t* out = ternary.mutable_data();
   py::gil_scoped_release release;
-  QuarticDecode(in, n, out);
+  QuarticDecode(in, n, out, SingleThread);
   return ternary;
 }
 
@@ -87,14 +87,14 @@ ByteArray PyZeroRunEncode(const py::array& quartic) {
   const ByteArray bytes = RequireBytes(quartic, "quartic");
   const int64_t m = bytes.size();
   const uint8_t* in = bytes.data();
-  const auto buffer = MakeBuffer(ZeroRunBufferSize(m));
+  const auto buffer = MakeBuffer(m);
   int64_t size = 0;
   int64_t wrong;
   {
     py::gil_scoped_release release;
     // m bytes of 5 values have no padding to check.
-    wrong = FindNonQuartic(in, 5 * m);
-    if (wrong < 0) size = ZeroRunEncode(in, m, buffer.get());
+    wrong = FindNonQuartic(in, 5 * m, SingleThread);
+    if (wrong < 0) size = ZeroRunEncode(in, m, buffer.get(), SingleThread);
   }
   if (wrong >= 0) {
     throw py::value_error("quartic must hold bytes in 0 ... 242, got " +
@@ -110,7 +110,8 @@ ByteArray PyZeroRunDecode(const py::array& encoded, int64_t size) {
     throw py::value_error("size must not be negative, got " +
                           std::to_string(size));
   }
-  const int64_t decoded_size = ZeroRunDecodedSize(bytes.data(), bytes.size());
+  const int64_t decoded_size =
+      ZeroRunDecodedSize(bytes.data(), bytes.size(), SingleThread);
   if (decoded_size != size) {
     throw py::value_error(
         "encoded must stand for size = " + std::to_string(size) +
@@ -121,7 +122,7 @@ ByteArray PyZeroRunDecode(const py::array& encoded, int64_t size) {
   const int64_t in_size = bytes.size();
   uint8_t* out = quartic.mutable_data();
   py::gil_scoped_release release;
-  ZeroRunDecode(in, in_size, size, out);
+  ZeroRunDecode(in, in_size, size, out, SingleThread);
   return quartic;
 }
 
@@ -139,7 +140,7 @@ std::pair<ByteArray, py::array_t<float>> PyThreeLcEncode(
   {
     py::gil_scoped_release release;
     size = ThreeLcEncodeTensor(in, old_residual, sparsity_multiplier, n, out,
-                               buffer.get());
+                               buffer.get(), SingleThread);
   }
   return {CopyBytes(buffer.get(), size), std::move(new_residual)};
 }
@@ -161,7 +162,7 @@ py::array_t<float> PyThreeLcDecode(const py::array& encoded,
   const char* error;
   {
     py::gil_scoped_release release;
-    error = ThreeLcDecodeTensor(in, size, n, out);
+    error = ThreeLcDecodeTensor(in, size, n, out, SingleThread);
   }
   check(error);
   return values;
@@ -180,7 +181,8 @@ py::tuple PyThreeLcQuantize(const py::array& values, const py::array& residual,
   float scale;
   {
     py::gil_scoped_release release;
-    scale = ThreeLcScale(in, old_residual, sparsity_multiplier, n);
+    scale =
+        ThreeLcScale(in, old_residual, sparsity_multiplier, n, SingleThread);
     if (scale == scale) {
       TernaryQuantize(in, old_residual, scale, n, q, out);
     } else {

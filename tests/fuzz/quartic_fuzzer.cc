@@ -17,16 +17,16 @@ void Check(bool condition) {
 }
 
 void Fuzz(const std::vector<uint8_t>& quartic, int64_t n) {
-  const int64_t wrong = FindNonQuartic(quartic.data(), n);
+  const int64_t wrong = FindNonQuartic(quartic.data(), n, SingleThread);
   for (const InstructionSet set : SupportedInstructionSets()) {
     Check(SetInstructionSet(set));
-    Check(FindNonQuartic(quartic.data(), n) == wrong);
+    Check(FindNonQuartic(quartic.data(), n, SingleThread) == wrong);
     if (wrong >= 0) continue;
     std::vector<int8_t> ternary(n);
-    QuarticDecode(quartic.data(), n, ternary.data());
-    Check(FindNonTernary(ternary.data(), n) == -1);
+    QuarticDecode(quartic.data(), n, ternary.data(), SingleThread);
+    Check(FindNonTernary(ternary.data(), n, SingleThread) == -1);
     std::vector<uint8_t> again(quartic.size());
-    QuarticEncode(ternary.data(), n, again.data());
+    QuarticEncode(ternary.data(), n, again.data(), SingleThread);
     Check(again == quartic);
   }
 }

@@ -26,23 +26,26 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 
 // The payload alone, with the scale 1.
 void FuzzPayload(const uint8_t* payload, int64_t size, int64_t n) {
-  const int64_t used = ThreeLcValidate(payload, size, n);
+  const int64_t used = ThreeLcValidate(payload, size, n, SingleThread);
   Check(used <= size);
   std::vector<float> values(n), sum(n);
-  Check(ThreeLcDecode(payload, size, 1, n, values.data()) == used);
-  Check(ThreeLcDecodeAdd(payload, size, 1, n, sum.data()) == used);
+  Check(ThreeLcDecode(payload, size, 1, n, values.data(), SingleThread) ==
+        used);
+  Check(ThreeLcDecodeAdd(payload, size, 1, n, sum.data(), SingleThread) ==
+        used);
   if (used < 0) return;
   for (const float value : values) {
     Check(value == 0 || std::fabs(value) == 1);
   }
   Check(SameBits(values, sum));
   std::vector<float> residual(n);
-  std::vector<uint8_t> again(ThreeLcBufferSize(n));
-  const int64_t again_size = ThreeLcEncode(values.data(), nullptr, 1, n,
-                                           residual.data(), again.data());
+  std::vector<uint8_t> again(QuarticSize(n));
+  const int64_t again_size =
+      ThreeLcEncode(values.data(), nullptr, 1, n, residual.data(), again.data(),
+                    SingleThread);
   Check(again_size <= used);
-  Check(ThreeLcDecode(again.data(), again_size, 1, n, sum.data()) ==
-        again_size);
+  Check(ThreeLcDecode(again.data(), again_size, 1, n, sum.data(),
+                      SingleThread) == again_size);
   Check(SameBits(values, sum));
 }
 
@@ -52,8 +55,8 @@ void Fuzz(const uint8_t* encoded, int64_t size, int64_t n) {
   for (const InstructionSet set : SupportedInstructionSets()) {
     Check(SetInstructionSet(set));
     std::vector<float> values(n);
-    const bool is_valid =
-        ThreeLcDecodeTensor(encoded, size, n, values.data()) == nullptr;
+    const bool is_valid = ThreeLcDecodeTensor(encoded, size, n, values.data(),
+                                              SingleThread) == nullptr;
     if (set == InstructionSet::kBaseline) {
       first = values;
       first_is_valid = is_valid;

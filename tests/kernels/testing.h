@@ -1,17 +1,21 @@
 // What the tests of the kernels share: random inputs, memory that nothing may
-// touch around every buffer, and all instruction sets in turn.
+// touch around every buffer, parts of any size, and all instruction sets in
+// turn.
 
 #ifndef TF_GC_TESTS_KERNELS_TESTING_H_
 #define TF_GC_TESTS_KERNELS_TESTING_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "ops/kernels/dispatch.h"
+#include "ops/kernels/parallel.h"
 
 namespace tf_gc::kernels {
 
@@ -73,6 +77,33 @@ class Guarded {
   size_t begin_;
   std::vector<uint8_t> bytes_;
 };
+
+// Cuts at the ascending `cuts`, as far as there is anything there; equal ones
+// have an empty part between them. The last part comes first: nothing may
+// depend on the order.
+inline ParallelFor CutAt(const std::vector<int64_t>& cuts) {
+  return [cuts](int64_t total, int64_t /*cost*/, const ParallelWork& work) {
+    int64_t end = total;
+    for (size_t i = cuts.size(); i-- > 0;) {
+      const int64_t begin = std::min(cuts[i], total);
+      work(begin, end);
+      end = begin;
+    }
+    work(0, end);
+  };
+}
+
+// Cuts in parts of nearly the same size, each on a thread of its own.
+inline ParallelFor Threads(int count) {
+  return [count](int64_t total, int64_t /*cost*/, const ParallelWork& work) {
+    std::vector<std::thread> threads;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t begin = total * i / count, end = total * (i + 1) / count;
+      if (begin < end) threads.emplace_back(work, begin, end);
+    }
+    for (std::thread& thread : threads) thread.join();
+  };
+}
 
 // Values of which the fraction `density` is not 0.
 inline std::vector<int8_t> RandomTernary(int64_t n, double density,

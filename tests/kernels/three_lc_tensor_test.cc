@@ -25,7 +25,7 @@ Bytes Encode(const Floats& values, const Floats& residual, float multiplier,
   new_residual->assign(n, -1);
   encoded.resize(ThreeLcEncodeTensor(
       values.data(), residual.empty() ? nullptr : residual.data(), multiplier,
-      n, new_residual->data(), encoded.data()));
+      n, new_residual->data(), encoded.data(), SingleThread));
   return encoded;
 }
 
@@ -36,7 +36,9 @@ TEST_P(ThreeLcTensorTest, ScaleComesFirstInLittleEndian) {
   EXPECT_EQ(residual, (Floats{-0.5f, -0.5f, 0, 0, 0.5f}));
   Floats values(5);
   const Bytes encoded = {0, 0, 0xc0, 0x3f, 162 + 27 + 9 + 3 + 0};
-  EXPECT_EQ(ThreeLcDecodeTensor(encoded.data(), 5, 5, values.data()), nullptr);
+  EXPECT_EQ(
+      ThreeLcDecodeTensor(encoded.data(), 5, 5, values.data(), SingleThread),
+      nullptr);
   EXPECT_EQ(values, (Floats{1.5f, 0, 0, 0, -1.5f}));
 }
 
@@ -54,8 +56,9 @@ TEST_P(ThreeLcTensorTest, NonFiniteInputIsNanEverywhereAndKeepsTheResidual) {
     EXPECT_EQ(encoded.size(), 4u);
     EXPECT_EQ(residual, old);
     Floats values(3);
-    EXPECT_EQ(ThreeLcDecodeTensor(encoded.data(), 4, 3, values.data()),
-              nullptr);
+    EXPECT_EQ(
+        ThreeLcDecodeTensor(encoded.data(), 4, 3, values.data(), SingleThread),
+        nullptr);
     for (const float value : values) EXPECT_TRUE(std::isnan(value));
     Encode({0, bad, 0}, {}, 1.5f, &residual);
     EXPECT_EQ(residual, Floats(3, 0));
@@ -67,8 +70,8 @@ TEST_P(ThreeLcTensorTest, BadEncodingsAreExplained) {
   const auto explain = [&](Bytes encoded, int64_t n) {
     encoded.shrink_to_fit();
     Guarded<float> values(n);
-    const char* error =
-        ThreeLcDecodeTensor(encoded.data(), encoded.size(), n, values.data());
+    const char* error = ThreeLcDecodeTensor(encoded.data(), encoded.size(), n,
+                                            values.data(), SingleThread);
     EXPECT_TRUE(values.GuardsAreIntact());
     return std::string(error == nullptr ? "" : error);
   };

@@ -20,6 +20,7 @@ using Floats = std::vector<float>;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kMax = std::numeric_limits<float>::max();
+constexpr float kMin = std::numeric_limits<float>::min();
 constexpr float kDenormal = std::numeric_limits<float>::denorm_min();
 
 // Every size up to 200, some around the blocks' limits, and a large one.
@@ -82,10 +83,10 @@ void ExpectEncodes(const Floats& values, const Floats& residual, float scale,
   Guarded<float> in(values, misalignment);
   Guarded<float> old(residual, misalignment + 1);
   Guarded<float> new_residual(n, misalignment + 2);
-  Guarded<uint8_t> payload(ThreeLcBufferSize(n), misalignment + 3);
+  Guarded<uint8_t> payload(QuarticSize(n), misalignment + 3);
   const int64_t size =
       ThreeLcEncode(in.data(), residual.empty() ? nullptr : old.data(), scale,
-                    n, new_residual.data(), payload.data());
+                    n, new_residual.data(), payload.data(), SingleThread);
   ASSERT_EQ(payload.Values(size), expected.payload) << n;
   ASSERT_EQ(Bits(new_residual.Values()), Bits(expected.new_residual)) << n;
   ASSERT_TRUE(new_residual.GuardsAreIntact() && payload.GuardsAreIntact()) << n;
@@ -95,16 +96,18 @@ TEST_P(ThreeLcTest, EncodesByHand) {
   // t = (1, -0.75, 0.5, 0.25, -1, 0), M = 1: 2 |t| > 1 for three of them.
   const float values[6] = {1, -1, 0.5, 0.5, -1, 0};
   float residual[6] = {0, 0.25, 0, -0.25, 0, 0};
-  EXPECT_EQ(MaxAbsSum(values, residual, 6), 1);
-  uint8_t payload[ThreeLcBufferSize(6)];
-  ASSERT_EQ(ThreeLcEncode(values, residual, 1, 6, residual, payload), 2);
+  EXPECT_EQ(MaxAbsSum(values, residual, 6, SingleThread), 1);
+  uint8_t payload[QuarticSize(6)];
+  ASSERT_EQ(
+      ThreeLcEncode(values, residual, 1, 6, residual, payload, SingleThread),
+      2);
   // Partitions (1, -1), (0, 0), (-1, 0) and twice padding, all plus 1.
   EXPECT_EQ(payload[0], 2 * 81 + 27);
   EXPECT_EQ(payload[1], 27 + 9);
   const float expected_residual[6] = {0, 0.25, 0.5, 0.25, 0, 0};
   for (int i = 0; i < 6; ++i) EXPECT_EQ(residual[i], expected_residual[i]) << i;
   float sum[6] = {1, 1, 1, 1, 1, 1};
-  ASSERT_EQ(ThreeLcDecodeAdd(payload, 2, 1, 6, sum), 2);
+  ASSERT_EQ(ThreeLcDecodeAdd(payload, 2, 1, 6, sum, SingleThread), 2);
   const float expected_sum[6] = {2, 0, 1, 1, 0, 1};
   for (int i = 0; i < 6; ++i) EXPECT_EQ(sum[i], expected_sum[i]) << i;
 }
@@ -112,9 +115,10 @@ TEST_P(ThreeLcTest, EncodesByHand) {
 TEST_P(ThreeLcTest, ZerosShrink280Fold) {
   const Floats zeros(350);
   Floats residual(350);
-  Bytes payload(ThreeLcBufferSize(350));
-  const int64_t size = ThreeLcEncode(zeros.data(), nullptr, 0, 350,
-                                     residual.data(), payload.data());
+  Bytes payload(QuarticSize(350));
+  const int64_t size =
+      ThreeLcEncode(zeros.data(), nullptr, 0, 350, residual.data(),
+                    payload.data(), SingleThread);
   EXPECT_EQ(Bytes(payload.begin(), payload.begin() + size), Bytes(5, 255));
   EXPECT_EQ(residual, zeros);
 }
@@ -123,10 +127,11 @@ TEST_P(ThreeLcTest, MaxAbsSumOfAllSizes) {
   for (const int64_t n : Sizes()) {
     const Floats values = RandomFloats(n, 1), residual = RandomFloats(n, 2);
     Guarded<float> in(values, n % 4), old(residual, n % 3);
-    EXPECT_EQ(MaxAbsSum(in.data(), old.data(), n),
+    EXPECT_EQ(MaxAbsSum(in.data(), old.data(), n, SingleThread),
               ReferenceMaxAbsSum(values, residual))
         << n;
-    EXPECT_EQ(MaxAbsSum(in.data(), nullptr, n), ReferenceMaxAbsSum(values, {}))
+    EXPECT_EQ(MaxAbsSum(in.data(), nullptr, n, SingleThread),
+              ReferenceMaxAbsSum(values, {}))
         << n;
   }
 }
@@ -136,11 +141,14 @@ TEST_P(ThreeLcTest, MaxAbsSumFindsAnyPosition) {
     for (int64_t i = 0; i < n; ++i) {
       Floats values(n, 0.5f);
       values[i] = -3;
-      ASSERT_EQ(MaxAbsSum(values.data(), nullptr, n), 3) << n << " " << i;
+      ASSERT_EQ(MaxAbsSum(values.data(), nullptr, n, SingleThread), 3)
+          << n << " " << i;
       values[i] = kNan;
-      ASSERT_TRUE(std::isnan(MaxAbsSum(values.data(), nullptr, n)));
+      ASSERT_TRUE(
+          std::isnan(MaxAbsSum(values.data(), nullptr, n, SingleThread)));
       values[i] = -kInfinity;
-      ASSERT_EQ(MaxAbsSum(values.data(), values.data(), n), kInfinity);
+      ASSERT_EQ(MaxAbsSum(values.data(), values.data(), n, SingleThread),
+                kInfinity);
     }
   }
 }
@@ -150,11 +158,14 @@ TEST_P(ThreeLcTest, MaxAbsSumIsNotFiniteIfASumIsNot) {
     Floats values(n, 1), residual(n, 1);
     values[n - 1] = kInfinity;
     residual[n - 1] = -kInfinity;
-    EXPECT_TRUE(std::isnan(MaxAbsSum(values.data(), residual.data(), n)));
+    EXPECT_TRUE(
+        std::isnan(MaxAbsSum(values.data(), residual.data(), n, SingleThread)));
     values[n - 1] = residual[n - 1] = kMax;
-    EXPECT_EQ(MaxAbsSum(values.data(), residual.data(), n), kInfinity);
+    EXPECT_EQ(MaxAbsSum(values.data(), residual.data(), n, SingleThread),
+              kInfinity);
     values[0] = -kNan;
-    EXPECT_TRUE(std::isnan(MaxAbsSum(values.data(), residual.data(), n)));
+    EXPECT_TRUE(
+        std::isnan(MaxAbsSum(values.data(), residual.data(), n, SingleThread)));
   }
 }
 
@@ -202,7 +213,10 @@ TEST_P(ThreeLcTest, EncodesExtremeValuesExactly) {
       {std::nextafter(half_max, kMax), half_max, kMax},
       {kDenormal, -kDenormal, 0, -0.0f},
       {3 * kDenormal, 2 * kDenormal, kDenormal},
-      {std::numeric_limits<float>::min(), kDenormal, -kDenormal},
+      {kMin, kDenormal, -kDenormal},
+      {std::nextafter(2 * kMin, 0.0f), kMin, std::nextafter(kMin, 0.0f)},
+      {2 * kMin, kMin, std::nextafter(kMin, 1.0f)},
+      {kMin + kDenormal, kMin / 2, kMin / 2 + kDenormal},
       {1, 0.5f, std::nextafter(0.5f, 1.0f), std::nextafter(0.5f, 0.0f)},
       {-0.0f, -0.0f, 0},
   };
@@ -225,16 +239,16 @@ TEST_P(ThreeLcTest, TheNewResidualMayBeTheOldOneOrTheValues) {
     const Floats values = RandomFloats(n, 1), residual = RandomFloats(n, 2);
     const float scale = ReferenceMaxAbsSum(values, residual);
     const Reference expected(values, residual, scale);
-    Bytes payload(ThreeLcBufferSize(n));
+    Bytes payload(QuarticSize(n));
     Guarded<float> in(values), old(residual);
     int64_t size = ThreeLcEncode(in.data(), old.data(), scale, n, old.data(),
-                                 payload.data());
+                                 payload.data(), SingleThread);
     ASSERT_EQ(Bytes(payload.begin(), payload.begin() + size), expected.payload);
     ASSERT_EQ(Bits(old.Values()), Bits(expected.new_residual));
     ASSERT_TRUE(old.GuardsAreIntact());
     Guarded<float> old_again(residual);
     size = ThreeLcEncode(in.data(), old_again.data(), scale, n, in.data(),
-                         payload.data());
+                         payload.data(), SingleThread);
     ASSERT_EQ(Bytes(payload.begin(), payload.begin() + size), expected.payload);
     ASSERT_EQ(Bits(in.Values()), Bits(expected.new_residual));
     ASSERT_TRUE(in.GuardsAreIntact());
@@ -274,14 +288,16 @@ TEST_P(ThreeLcTest, DecodesAllSizesAndDensities) {
         expected_sum[i] = ternary[i] ? sum[i] + expected[i] : sum[i];
       }
       Guarded<float> values(n, n % 4), sums(sum, n % 4);
-      ASSERT_EQ(ThreeLcDecode(payload.data(), size, kScale, n, values.data()),
+      ASSERT_EQ(ThreeLcDecode(payload.data(), size, kScale, n, values.data(),
+                              SingleThread),
                 size);
       ASSERT_EQ(values.Values(), expected) << n;
-      ASSERT_EQ(ThreeLcDecodeAdd(payload.data(), size, kScale, n, sums.data()),
+      ASSERT_EQ(ThreeLcDecodeAdd(payload.data(), size, kScale, n, sums.data(),
+                                 SingleThread),
                 size);
       ASSERT_EQ(Bits(sums.Values()), Bits(expected_sum)) << n;
       ASSERT_TRUE(values.GuardsAreIntact() && sums.GuardsAreIntact()) << n;
-      ASSERT_EQ(ThreeLcValidate(payload.data(), size, n), size);
+      ASSERT_EQ(ThreeLcValidate(payload.data(), size, n, SingleThread), size);
     }
   }
 }
@@ -294,9 +310,9 @@ TEST_P(ThreeLcTest, DecodeAddKeepsTheBitsOfValuesThatGetNothing) {
     for (int64_t i = 0; i < n; ++i) sum[i] = special[i % 5];
     Bytes payload = ReferenceZeroRun(Bytes(n / 5, 121));
     Floats result = sum;
-    ASSERT_GT(
-        ThreeLcDecodeAdd(payload.data(), payload.size(), 1, n, result.data()),
-        0);
+    ASSERT_GT(ThreeLcDecodeAdd(payload.data(), payload.size(), 1, n,
+                               result.data(), SingleThread),
+              0);
     EXPECT_EQ(Bits(result), Bits(sum));
   }
 }
@@ -304,11 +320,12 @@ TEST_P(ThreeLcTest, DecodeAddKeepsTheBitsOfValuesThatGetNothing) {
 TEST_P(ThreeLcTest, DecodingReportsWhatItUsed) {
   const Bytes payload = {162, 255, 255, 255};
   float values[5 * 29];
-  EXPECT_EQ(ThreeLcDecode(payload.data(), 4, 1, 5, values), 1);
-  EXPECT_EQ(ThreeLcDecode(payload.data(), 4, 1, 5 * 29, values), 3);
-  EXPECT_EQ(ThreeLcValidate(payload.data(), 4, 5 * 29), 3);
-  EXPECT_EQ(ThreeLcDecode(payload.data(), 4, 1, 0, values), 0);
-  EXPECT_EQ(ThreeLcDecode(nullptr, 0, 1, 0, nullptr), 0);
+  EXPECT_EQ(ThreeLcDecode(payload.data(), 4, 1, 5, values, SingleThread), 1);
+  EXPECT_EQ(ThreeLcDecode(payload.data(), 4, 1, 5 * 29, values, SingleThread),
+            3);
+  EXPECT_EQ(ThreeLcValidate(payload.data(), 4, 5 * 29, SingleThread), 3);
+  EXPECT_EQ(ThreeLcDecode(payload.data(), 4, 1, 0, values, SingleThread), 0);
+  EXPECT_EQ(ThreeLcDecode(nullptr, 0, 1, 0, nullptr, SingleThread), 0);
 }
 
 // All three decoders refuse a payload, and write only where they may.
@@ -316,9 +333,13 @@ void ExpectRefused(const Bytes& payload, int64_t n) {
   Bytes copy(payload);
   copy.shrink_to_fit();
   Guarded<float> values(n), sum(n);
-  EXPECT_EQ(ThreeLcDecode(copy.data(), copy.size(), 1, n, values.data()), -1);
-  EXPECT_EQ(ThreeLcDecodeAdd(copy.data(), copy.size(), 1, n, sum.data()), -1);
-  EXPECT_EQ(ThreeLcValidate(copy.data(), copy.size(), n), -1);
+  EXPECT_EQ(ThreeLcDecode(copy.data(), copy.size(), 1, n, values.data(),
+                          SingleThread),
+            -1);
+  EXPECT_EQ(ThreeLcDecodeAdd(copy.data(), copy.size(), 1, n, sum.data(),
+                             SingleThread),
+            -1);
+  EXPECT_EQ(ThreeLcValidate(copy.data(), copy.size(), n, SingleThread), -1);
   EXPECT_TRUE(values.GuardsAreIntact() && sum.GuardsAreIntact());
 }
 
@@ -365,10 +386,14 @@ TEST_P(ThreeLcTest, GarbageIsDecodedOrRefusedWithinBounds) {
     const int64_t n = generator() % 3000;
     Guarded<float> values(n, 1), sum(n, 2);
     const int64_t size = payload.size();
-    const int64_t used = ThreeLcValidate(payload.data(), size, n);
+    const int64_t used = ThreeLcValidate(payload.data(), size, n, SingleThread);
     ASSERT_LE(used, size);
-    EXPECT_EQ(ThreeLcDecode(payload.data(), size, 1, n, values.data()), used);
-    EXPECT_EQ(ThreeLcDecodeAdd(payload.data(), size, 1, n, sum.data()), used);
+    EXPECT_EQ(
+        ThreeLcDecode(payload.data(), size, 1, n, values.data(), SingleThread),
+        used);
+    EXPECT_EQ(
+        ThreeLcDecodeAdd(payload.data(), size, 1, n, sum.data(), SingleThread),
+        used);
     EXPECT_TRUE(values.GuardsAreIntact() && sum.GuardsAreIntact());
   }
 }
@@ -379,13 +404,15 @@ TEST_P(ThreeLcTest, DeliveredPlusResidualIsTheInputOverManySteps) {
   std::vector<double> given(kSize), delivered(kSize);
   for (int step = 0; step < 50; ++step) {
     const Floats values = RandomFloats(kSize, step);
-    const float scale =
-        1.5f * MaxAbsSum(values.data(), DataOrNull(residual), kSize);
-    Bytes payload(ThreeLcBufferSize(kSize));
-    const int64_t size = ThreeLcEncode(values.data(), residual.data(), scale,
-                                       kSize, residual.data(), payload.data());
+    const float scale = 1.5f * MaxAbsSum(values.data(), DataOrNull(residual),
+                                         kSize, SingleThread);
+    Bytes payload(QuarticSize(kSize));
+    const int64_t size =
+        ThreeLcEncode(values.data(), residual.data(), scale, kSize,
+                      residual.data(), payload.data(), SingleThread);
     Floats decoded(kSize);
-    ASSERT_EQ(ThreeLcDecode(payload.data(), size, scale, kSize, decoded.data()),
+    ASSERT_EQ(ThreeLcDecode(payload.data(), size, scale, kSize, decoded.data(),
+                            SingleThread),
               size);
     for (int64_t i = 0; i < kSize; ++i) {
       given[i] += values[i];
@@ -400,20 +427,21 @@ TEST_P(ThreeLcTest, DeliveredPlusResidualIsTheInputOverManySteps) {
 TEST_P(ThreeLcTest, ThreadsMayEncodeAndDecodeAtOnce) {
   constexpr int64_t kSize = 20011;
   const Floats values = RandomFloats(kSize, 1);
-  const float scale = MaxAbsSum(values.data(), nullptr, kSize);
+  const float scale = MaxAbsSum(values.data(), nullptr, kSize, SingleThread);
   const Reference expected(values, {}, scale);
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&] {
       Floats residual(kSize), sum(kSize);
-      Bytes payload(ThreeLcBufferSize(kSize));
-      const int64_t size = ThreeLcEncode(values.data(), nullptr, scale, kSize,
-                                         residual.data(), payload.data());
+      Bytes payload(QuarticSize(kSize));
+      const int64_t size =
+          ThreeLcEncode(values.data(), nullptr, scale, kSize, residual.data(),
+                        payload.data(), SingleThread);
       payload.resize(size);
       EXPECT_EQ(payload, expected.payload);
-      EXPECT_EQ(
-          ThreeLcDecodeAdd(payload.data(), size, scale, kSize, sum.data()),
-          size);
+      EXPECT_EQ(ThreeLcDecodeAdd(payload.data(), size, scale, kSize, sum.data(),
+                                 SingleThread),
+                size);
     });
   }
   for (std::thread& thread : threads) thread.join();

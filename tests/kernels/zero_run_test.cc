@@ -15,8 +15,9 @@ using Bytes = std::vector<uint8_t>;
 Bytes Encode(const Bytes& quartic, int misalignment = 0) {
   const int64_t m = quartic.size();
   Guarded<uint8_t> in(quartic, misalignment);
-  Guarded<uint8_t> encoded(ZeroRunBufferSize(m), misalignment);
-  const int64_t size = ZeroRunEncode(in.data(), m, encoded.data());
+  Guarded<uint8_t> encoded(m, misalignment);
+  const int64_t size =
+      ZeroRunEncode(in.data(), m, encoded.data(), SingleThread);
   EXPECT_TRUE(encoded.GuardsAreIntact()) << m;
   EXPECT_LE(size, m);
   return encoded.Values(size);
@@ -28,7 +29,8 @@ int64_t Decode(const Bytes& encoded, int64_t m, Bytes* quartic) {
   Bytes copy(encoded);
   copy.shrink_to_fit();
   Guarded<uint8_t> out(m, /*misalignment=*/m % 3);
-  const int64_t used = ZeroRunDecode(copy.data(), copy.size(), m, out.data());
+  const int64_t used =
+      ZeroRunDecode(copy.data(), copy.size(), m, out.data(), SingleThread);
   EXPECT_TRUE(out.GuardsAreIntact()) << m;
   *quartic = out.Values();
   return used;
@@ -38,7 +40,8 @@ void ExpectRoundTrip(const Bytes& quartic) {
   const Bytes encoded = Encode(quartic, quartic.size() % 7);
   ASSERT_EQ(encoded, ReferenceZeroRun(quartic)) << quartic.size();
   const int64_t m = quartic.size();
-  ASSERT_EQ(ZeroRunDecodedSize(encoded.data(), encoded.size()), m);
+  ASSERT_EQ(ZeroRunDecodedSize(encoded.data(), encoded.size(), SingleThread),
+            m);
   Bytes decoded;
   ASSERT_EQ(Decode(encoded, m, &decoded), static_cast<int64_t>(encoded.size()));
   ASSERT_EQ(decoded, quartic);
@@ -138,7 +141,7 @@ TEST_P(ZeroRunTest, GarbageIsDecodedOrRefusedWithinBounds) {
     const int below = 1 + generator() % 256;
     for (uint8_t& byte : encoded) byte = 255 - generator() % below;
     const int64_t decoded_size =
-        ZeroRunDecodedSize(encoded.data(), encoded.size());
+        ZeroRunDecodedSize(encoded.data(), encoded.size(), SingleThread);
     Bytes decoded;
     EXPECT_EQ(Decode(encoded, decoded_size, &decoded),
               static_cast<int64_t>(encoded.size()));

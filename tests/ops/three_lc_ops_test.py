@@ -1,6 +1,9 @@
 """tf_gc.ops: 3LC's ops, eagerly and in a tf.function."""
 
+import concurrent.futures
+import hashlib
 import json
+import multiprocessing
 import os
 
 import hypothesis
@@ -179,6 +182,37 @@ class RoundTripTest(parameterized.TestCase):
         ]
         self.assertLen(traces, 1)
         self.assertEqual(sizes, sorted(sizes, reverse=True))
+
+
+def _digests(threads):
+    """Of what the ops make of large inputs on so many intra-op threads."""
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    results = []
+    # Small enough, all that is left over is denormal.
+    for factor in np.float32(1), np.float32(1e-38):
+        values = _gradient(2_000_003) * factor
+        values[500_000:1_100_000] = 0
+        encoded, residual = ops.three_lc_encode(values, tf.zeros_like(values), 1.75)
+        decoded = ops.three_lc_decode(encoded, values.shape)
+        ternary = tf.cast(tf.sign(decoded), tf.int8)
+        quartic = ops.quartic_encode(ternary)
+        runs = ops.zero_run_encode(quartic)
+        results += [encoded, residual, decoded, quartic, runs]
+        results.append(ops.quartic_decode(quartic, values.shape))
+        results.append(ops.zero_run_decode(runs, quartic.shape[0]))
+    return [hashlib.sha256(result.numpy().tobytes()).hexdigest() for result in results]
+
+
+class ThreadsTest(absltest.TestCase):
+    def test_results_do_not_depend_on_the_number_of_threads(self):
+        # That number is settled once in a process.
+        context = multiprocessing.get_context("spawn")
+        digests = []
+        for threads in 1, 2, 3:
+            with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as process:
+                digests.append(process.submit(_digests, threads).result())
+        self.assertEqual(digests[1], digests[0])
+        self.assertEqual(digests[2], digests[0])
 
 
 class ErrorTest(parameterized.TestCase):

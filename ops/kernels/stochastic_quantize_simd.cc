@@ -1,0 +1,214 @@
+#include <cstdint>
+
+#include "ops/kernels/bit_packing-inl.h"
+#include "ops/kernels/kernel_table.h"
+#include "ops/kernels/philox-inl.h"
+#include "ops/kernels/simd-inl.h"
+
+namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET {
+namespace {
+
+// table[index] in each lane, for a table of kSize that can be read up to a
+// whole vector.
+template <int kSize>
+inline Floats Lookup(const float* table, Ints index);
+
+// The same, by halves.
+template <int kSize>
+inline Floats LookupHalves(const float* table, Ints index) {
+  constexpr int kHalf = kSize / 2;
+  return (index & kHalf) != 0 ? Lookup<kHalf>(table + kHalf, index)
+                              : Lookup<kHalf>(table, index);
+}
+
+template <int kSize>
+inline Floats Lookup(const float* table, Ints index) {
+#if defined(__AVX512BW__)
+  const __m512i lanes = reinterpret_cast<__m512i>(index);
+  if constexpr (kSize <= 16) {
+    return _mm512_maskz_permutexvar_ps(0xffff, lanes, Load<Floats>(table));
+  } else if constexpr (kSize == 32) {
+    return _mm512_permutex2var_ps(Load<Floats>(table), lanes,
+                                  Load<Floats>(table + 16));
+  } else {
+    return LookupHalves<kSize>(table, index);
+  }
+#elif defined(__AVX2__)
+  const __m256i lanes = reinterpret_cast<__m256i>(index);
+  if constexpr (kSize <= 8) {
+    return _mm256_permutevar8x32_ps(Load<Floats>(table), lanes);
+  } else if constexpr (kSize <= 32) {
+    return LookupHalves<kSize>(table, index);
+  } else {
+    return _mm256_i32gather_ps(table, lanes, sizeof(float));
+  }
+#else
+  Floats found;
+  for (int k = 0; k < kLanes; ++k) found[k] = table[index[k]];
+  return found;
+#endif
+}
+
+// kLanes random numbers r from as many halves.
+inline Floats Uniforms(const uint16_t* halves) {
+#if defined(__AVX512BW__)
+  const Ints lanes = reinterpret_cast<Ints>(
+      _mm512_maskz_cvtepu16_epi32(0xffff, Load<__m256i>(halves)));
+#elif defined(__AVX2__)
+  const Ints lanes =
+      reinterpret_cast<Ints>(_mm256_cvtepu16_epi32(Load<__m128i>(halves)));
+#else
+  const Ints lanes = reinterpret_cast<Ints>(
+      _mm_cvtepu16_epi32(_mm_cvtsi64_si128(Load<int64_t>(halves))));
+#endif
+  // 1 + r, bit by bit: exact, and so is the difference.
+  constexpr int32_t kOneAndHalf = 0x3f800040;
+  return reinterpret_cast<Floats>((lanes << 7) | kOneAndHalf) - 1.0f;
+}
+
+// Up to 2^kBits levels, arranged for a search of kBits steps.
+template <int kBits>
+class Levels {
+ public:
+  Levels(const float* levels, int num_levels)
+      : lowest_(Floats{} + levels[0]),
+        highest_(Floats{} + levels[num_levels - 1]) {
+    // What is behind the last cut is never reached.
+    for (int k = 1; k < kSize; ++k) nodes_[k] = __builtin_inff();
+    for (int step = 0; step < kBits; ++step) {
+      for (int k = 0; k < 1 << step; ++k) {
+        const int level = (2 * k + 1) << (kBits - 1 - step);
+        if (level < num_levels - 1) nodes_[(1 << step) + k] = levels[level];
+      }
+    }
+    for (int z = 0; z + 1 < num_levels; ++z) {
+      low_[z] = levels[z];
+      gap_[z] = levels[z + 1] - levels[z];
+    }
+  }
+
+  // The indices of kLanes values.
+  inline Ints Quantize(const float* values, Floats uniforms) const {
+    Floats v = Load<Floats>(values);
+    v = v > lowest_ ? v : lowest_;
+    v = v < highest_ ? v : highest_;
+    const Ints z = Descend<0>(v, Ints{});
+    const Floats distance = v - Lookup<kSize>(low_, z);
+    return z - (distance > uniforms * Lookup<kSize>(gap_, z));
+  }
+
+ private:
+  static constexpr int kSize = 1 << kBits;
+
+  // z's highest `kStep` bits are known; the next one is 1 if v is not below the
+  // level at the middle of what is left.
+  template <int kStep>
+  inline Ints Descend(Floats v, Ints z) const {
+    if constexpr (kStep == kBits) {
+      return z;
+    } else {
+      const Floats middle = Lookup<1 << kStep>(nodes_ + (1 << kStep), z);
+      return Descend<kStep + 1>(v, z + z - (middle <= v));
+    }
+  }
+
+  Floats lowest_;
+  Floats highest_;
+  // The levels 1 ... num_levels - 2 as a tree: those of a step lie side by
+  // side, from 2^step on.
+  float nodes_[kSize + kLanes] = {};
+  float low_[kSize + kLanes] = {};
+  float gap_[kSize + kLanes] = {};
+};
+
+// Quantises values in turns of kVectorBytes, from any turn of the stream.
+template <int kBits>
+class Quantizer {
+ public:
+  Quantizer(const float* levels, int num_levels, Seed seed)
+      : levels_(levels, num_levels), philox_(seed) {}
+
+  // `first` is the place of values[0] in the stream.
+  inline Bytes Quantize(const float* values, uint64_t first) const {
+    UnsignedInts words[2];
+    philox_.Generate(first / 8, words);
+    uint16_t halves[kVectorBytes];
+    __builtin_memcpy(halves, words, sizeof(halves));
+    Ints indices[4];
+    for (int k = 0; k < 4; ++k) {
+      indices[k] =
+          levels_.Quantize(values + k * kLanes, Uniforms(halves + k * kLanes));
+    }
+    if constexpr (kBits < 8) return Narrow(indices);
+    for (Ints& lanes : indices) lanes -= 128;
+    return Narrow(indices) + 128;
+  }
+
+  // The same of n < kVectorBytes values.
+  Bytes QuantizeRest(const float* values, int64_t n, uint64_t first) const {
+    float rest[kVectorBytes] = {};
+    __builtin_memcpy(rest, values, n * sizeof(float));
+    return Quantize(rest, first);
+  }
+
+ private:
+  Levels<kBits> levels_;
+  Philox philox_;
+};
+
+template <int kBits>
+void QuantizeOf(const float* values, int64_t n, const float* levels,
+                int num_levels, Seed seed, int64_t first, uint8_t* indices) {
+  const Quantizer<kBits> quantizer(levels, num_levels, seed);
+  int64_t i = 0;
+  for (; i + kVectorBytes <= n; i += kVectorBytes) {
+    Store(quantizer.Quantize(values + i, first + i), indices + i);
+  }
+  if (i < n) {
+    const Bytes rest = quantizer.QuantizeRest(values + i, n - i, first + i);
+    __builtin_memcpy(indices + i, &rest, n - i);
+  }
+}
+
+template <int kBits>
+void QuantizePackOf(const float* values, int64_t n, const float* levels,
+                    int num_levels, Seed seed, int64_t first, uint8_t* packed) {
+  const Quantizer<kBits> quantizer(levels, num_levels, seed);
+  int64_t i = 0;
+  for (; i + kVectorBytes <= n; i += kVectorBytes) {
+    PackVector<kBits>(quantizer.Quantize(values + i, first + i), packed);
+    packed += kPackedBytes<kBits>;
+  }
+  if (i < n) {
+    PackRest<kBits>(quantizer.QuantizeRest(values + i, n - i, first + i), n - i,
+                    packed);
+  }
+}
+
+void Quantize(const float* values, int64_t n, const float* levels,
+              int num_levels, Seed seed, int64_t first, uint8_t* indices) {
+  const auto quantize = num_levels <= 4    ? QuantizeOf<2>
+                        : num_levels <= 8  ? QuantizeOf<3>
+                        : num_levels <= 16 ? QuantizeOf<4>
+                        : num_levels <= 32 ? QuantizeOf<5>
+                                           : QuantizeOf<8>;
+  quantize(values, n, levels, num_levels, seed, first, indices);
+}
+
+void QuantizePack(const float* values, int64_t n, const float* levels,
+                  int num_levels, Seed seed, int64_t first, int bits,
+                  uint8_t* packed) {
+  const auto quantize_pack = bits == 2   ? QuantizePackOf<2>
+                             : bits == 3 ? QuantizePackOf<3>
+                             : bits == 4 ? QuantizePackOf<4>
+                             : bits == 5 ? QuantizePackOf<5>
+                                         : QuantizePackOf<8>;
+  quantize_pack(values, n, levels, num_levels, seed, first, packed);
+}
+
+}  // namespace
+
+const StochasticQuantizeTable kStochasticQuantizeTable = {Quantize,
+                                                          QuantizePack};
+
+}  // namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET

@@ -1,0 +1,97 @@
+"""Which values are sent, and their indices in few bytes."""
+
+from tf_gc.ops.library import library
+
+
+def top_k_indices(values, k, name=None):
+    """Finds the k values of the largest magnitude, exactly.
+
+    Magnitudes are compared by the bits of |value|: NaN counts as larger than
+    infinity, and -0 = +0. Of equal magnitudes the lower indices come first, so
+    that there is one result, whatever the number of threads.
+
+    Args:
+      values: float32, float16 or bfloat16 tensor [n], n < 2^31.
+      k: int32 or int64 scalar, how many of them, 0 ... n.
+      name: Name of the op.
+
+    Returns:
+      int32 tensor [k], their indices in ascending order.
+
+    Raises:
+      tf.errors.InvalidArgumentError: `values` is not a vector, or k is out of
+        range. In a tf.function that is ValueError where it is known while
+        tracing.
+    """
+    return library.tf_gc_top_k_indices(values, k, name=name)
+
+
+def chunk_argmax(values, chunk, name=None):
+    """Finds the value of the largest magnitude in each chunk of values.
+
+        indices[c] = c chunk + argmax_j |values[c chunk + j]|,  0 <= j < chunk
+
+    The last chunk may be shorter. Magnitudes are compared by the bits of
+    |value|: NaN counts as larger than infinity, and -0 = +0. Of equal
+    magnitudes the lowest index is taken. ScaleCom (Chen et al., NeurIPS 2020),
+    section 3.
+
+    Args:
+      values: float32, float16 or bfloat16 tensor [n], n < 2^31.
+      chunk: int32 or int64 scalar, the number of values in a chunk, at least 1.
+      name: Name of the op.
+
+    Returns:
+      int32 tensor [ceil(n / chunk)] of indices of `values`.
+
+    Raises:
+      tf.errors.InvalidArgumentError: `values` is not a vector, or `chunk` is
+        less than 1. In a tf.function that is ValueError where it is known while
+        tracing.
+    """
+    return library.tf_gc_chunk_argmax(values, chunk, name=name)
+
+
+def pack_indices(indices, size, name=None):
+    """Packs a set of indices as a bitmap or in Elias-Fano form.
+
+    Whichever is smaller is taken: at most `size` bits in all, and about
+    2 + log2(size / k) bits for each of k indices where they are few. The form
+    follows from k and `size`, which the bytes do not hold.
+
+    Args:
+      indices: int32 tensor [k], strictly ascending, in 0 ... size - 1.
+      size: int32 or int64 scalar, what all indices are below, at most 2^31 - 1.
+      name: Name of the op.
+
+    Returns:
+      uint8 vector; its size follows from k and `size`.
+
+    Raises:
+      tf.errors.InvalidArgumentError: An index does not ascend or is out of
+        range (the first such position is named), or `size` is out of range. In
+        a tf.function that is ValueError where it is known while tracing.
+    """
+    return library.tf_gc_pack_indices(indices, size, name=name)
+
+
+def unpack_indices(packed, count, size, name=None):
+    """Unpacks what `pack_indices` has packed.
+
+    Args:
+      packed: uint8 vector of the size that `count` and `size` ask for.
+      count: int32 or int64 scalar, the number of indices, 0 ... size.
+      size: int32 or int64 scalar, what all indices are below, at most 2^31 - 1.
+      name: Name of the op.
+
+    Returns:
+      int32 tensor [count], strictly ascending, in 0 ... size - 1.
+
+    Raises:
+      tf.errors.DataLossError: `packed` has another size, or holds what
+        `pack_indices` cannot have written.
+      tf.errors.InvalidArgumentError: `count` or `size` is out of range. In a
+        tf.function that, and another size of `packed`, is ValueError where it
+        is known while tracing.
+    """
+    return library.tf_gc_unpack_indices(packed, count, size, name=name)

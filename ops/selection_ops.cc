@@ -1,0 +1,174 @@
+// Selection and the packing of indices: declarations, shapes and documentation.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "ops/kernels/chunk_argmax.h"
+#include "ops/kernels/index_packing.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace tf_gc {
+namespace {
+
+using ::tensorflow::Tensor;
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+constexpr int64_t kUnknown = InferenceContext::kUnknownDim;
+
+// The length of a vector, or kUnknown.
+absl::Status VectorLength(InferenceContext* c, int input, int64_t* length) {
+  ShapeHandle vector;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(input), 1, &vector));
+  *length = c->Value(c->Dim(vector, 0));
+  return absl::OkStatus();
+}
+
+// An integer scalar where it is a constant, or kUnknown.
+absl::Status ConstantInput(InferenceContext* c, int input, const char* name,
+                           int64_t smallest, int64_t largest, int64_t* value) {
+  ShapeHandle scalar;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(input), 0, &scalar));
+  const Tensor* tensor = c->input_tensor(input);
+  *value = kUnknown;
+  if (tensor == nullptr) return absl::OkStatus();
+  *value = tensor->dtype() == tensorflow::DT_INT32
+               ? tensor->scalar<int32_t>()()
+               : tensor->scalar<int64_t>()();
+  if (*value >= smallest && *value <= largest) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " must be in ", smallest, " ... ", largest, ", got ", *value));
+}
+
+// What bounds another input: the value, or where it is not known the most that
+// it may be.
+int64_t AtMost(int64_t value) {
+  return value == kUnknown ? kernels::kMaxPackedSize : value;
+}
+
+absl::Status TopKIndicesShape(InferenceContext* c) {
+  int64_t n, k;
+  TF_RETURN_IF_ERROR(VectorLength(c, 0, &n));
+  TF_RETURN_IF_ERROR(ConstantInput(c, 1, "k", 0, AtMost(n), &k));
+  c->set_output(0, c->Vector(k));
+  return absl::OkStatus();
+}
+
+absl::Status ChunkArgmaxShape(InferenceContext* c) {
+  int64_t n, chunk;
+  TF_RETURN_IF_ERROR(VectorLength(c, 0, &n));
+  TF_RETURN_IF_ERROR(ConstantInput(c, 1, "chunk", 1, INT64_MAX, &chunk));
+  const bool is_known = n != kUnknown && chunk != kUnknown;
+  c->set_output(0,
+                c->Vector(is_known ? kernels::NumChunks(n, chunk) : kUnknown));
+  return absl::OkStatus();
+}
+
+// The number of bytes of k indices below `size`, or kUnknown.
+int64_t PackedSize(int64_t k, int64_t size) {
+  const bool is_known = k != kUnknown && size != kUnknown;
+  return is_known ? kernels::PackedIndicesSize(k, size) : kUnknown;
+}
+
+absl::Status PackIndicesShape(InferenceContext* c) {
+  int64_t k, size;
+  TF_RETURN_IF_ERROR(VectorLength(c, 0, &k));
+  // At least k, if that is known.
+  TF_RETURN_IF_ERROR(ConstantInput(c, 1, "size", std::max<int64_t>(k, 0),
+                                   kernels::kMaxPackedSize, &size));
+  c->set_output(0, c->Vector(PackedSize(k, size)));
+  return absl::OkStatus();
+}
+
+absl::Status UnpackIndicesShape(InferenceContext* c) {
+  int64_t bytes, count, size;
+  TF_RETURN_IF_ERROR(VectorLength(c, 0, &bytes));
+  TF_RETURN_IF_ERROR(
+      ConstantInput(c, 2, "size", 0, kernels::kMaxPackedSize, &size));
+  TF_RETURN_IF_ERROR(ConstantInput(c, 1, "count", 0, AtMost(size), &count));
+  const int64_t expected = PackedSize(count, size);
+  if (bytes != kUnknown && expected != kUnknown && bytes != expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("packed must have ", expected, " bytes for ", count,
+                     " indices below ", size, ", got ", bytes));
+  }
+  c->set_output(0, c->Vector(count));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+REGISTER_OP("TfGc>TopKIndices")
+    .Input("values: T")
+    .Input("k: Tk")
+    .Output("indices: int32")
+    .Attr("T: {float, half, bfloat16} = DT_FLOAT")
+    .Attr("Tk: {int32, int64} = DT_INT32")
+    .SetShapeFn(TopKIndicesShape)
+    .Doc(R"doc(
+Finds the k values of the largest magnitude, exactly.
+
+Magnitudes are compared by the bits of |value|: NaN counts as larger than
+infinity. Of equal magnitudes the lower indices come first.
+
+values: A vector of fewer than 2^31 values.
+k: How many of them, a scalar, 0 ... the number of values.
+indices: Their k indices, in ascending order.
+)doc");
+
+REGISTER_OP("TfGc>ChunkArgmax")
+    .Input("values: T")
+    .Input("chunk: Tchunk")
+    .Output("indices: int32")
+    .Attr("T: {float, half, bfloat16} = DT_FLOAT")
+    .Attr("Tchunk: {int32, int64} = DT_INT32")
+    .SetShapeFn(ChunkArgmaxShape)
+    .Doc(R"doc(
+Finds the value of the largest magnitude in each chunk (ScaleCom, section 3).
+
+Magnitudes are compared by the bits of |value|: NaN counts as larger than
+infinity. Of equal magnitudes the lowest index is taken.
+
+values: A vector of n < 2^31 values.
+chunk: The number of values in a chunk, a scalar, at least 1; the last chunk may
+  be shorter.
+indices: For each of the ceil(n / chunk) chunks an index of `values`.
+)doc");
+
+REGISTER_OP("TfGc>PackIndices")
+    .Input("indices: int32")
+    .Input("size: Tsize")
+    .Output("packed: uint8")
+    .Attr("Tsize: {int32, int64} = DT_INT32")
+    .SetShapeFn(PackIndicesShape)
+    .Doc(R"doc(
+Packs a set of indices as a bitmap or in Elias-Fano form, whichever is smaller.
+
+indices: A vector of indices, strictly ascending, in 0 ... size - 1.
+size: What all indices are below, a scalar, at most 2^31 - 1.
+packed: The bytes; their number follows from the number of indices and `size`.
+)doc");
+
+REGISTER_OP("TfGc>UnpackIndices")
+    .Input("packed: uint8")
+    .Input("count: Tcount")
+    .Input("size: Tsize")
+    .Output("indices: int32")
+    .Attr("Tcount: {int32, int64} = DT_INT32")
+    .Attr("Tsize: {int32, int64} = DT_INT32")
+    .SetShapeFn(UnpackIndicesShape)
+    .Doc(R"doc(
+Unpacks what PackIndices has packed.
+
+packed: A vector of as many bytes as `count` and `size` ask for.
+count: The number of indices, a scalar, 0 ... size.
+size: What all indices are below, a scalar, at most 2^31 - 1.
+indices: The indices, strictly ascending, in 0 ... size - 1.
+)doc");
+
+}  // namespace tf_gc
