@@ -27,8 +27,7 @@ struct VariableTraffic {
 // then Merge; Encode for what this rank sends; Commit; and Decode for every
 // piece of the bucket. A piece that is not aggregated here is encoded at most
 // once, with the count 1. All bytes are message bodies; whoever decodes trusts
-// nothing of them. A body that is encoded has room for its
-// largest size.
+// nothing of them. A body that is encoded has room for its largest size.
 class Hop {
  public:
   virtual ~Hop() = default;

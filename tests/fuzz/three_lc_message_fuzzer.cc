@@ -93,6 +93,8 @@ absl::Status AddContribution(const Piece& piece,
   // What was added can be sent on.
   std::vector<uint8_t> sum(hop.MaxBodySize(piece, kRanks));
   const int64_t size = hop.Encode(piece, kRanks, sum.data());
+  Check(size <= hop.MaxBodySize(piece, kRanks));
+  Check(hop.Decode(piece, sum.data(), size).ok());
   return status;
 }
 
