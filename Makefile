@@ -4,7 +4,7 @@
 
 PYTHON := .venv/bin/python
 
-.PHONY: setup train test lint format fuzz sanitize benchmark evaluate wheel clean
+.PHONY: setup train test lint format fuzz sanitize cuda benchmark evaluate wheel clean
 
 setup:
 	@./setup.sh
@@ -27,6 +27,9 @@ fuzz: setup
 sanitize: setup
 	@bazel test --config=asan //tests/...
 	@bazel test --config=tsan //tests/...
+
+cuda: setup
+	@build_tools/cuda.sh
 
 benchmark: setup
 	@build_tools/benchmark.sh

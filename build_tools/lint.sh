@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 fix="${1:-}"
-mapfile -t cpp < <(git ls-files '*.cc' '*.h' '*.cu')
+mapfile -t cpp < <(git ls-files '*.cc' '*.h' '*.cu' '*.cuh')
 mapfile -t starlark < <(git ls-files 'WORKSPACE' '*BUILD' '*.bzl' | grep -v '^third_party/offline_rules/')
 [ -x node_modules/.bin/buildifier ] || npm install --silent --no-save --no-fund --no-audit @bazel/buildifier@8.2.1
 

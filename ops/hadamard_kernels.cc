@@ -5,9 +5,10 @@
 #include <type_traits>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "ops/hadamard_inputs.h"
 #include "ops/inputs.h"
 #include "ops/kernels/hadamard.h"
+#include "ops/registration.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 
@@ -18,23 +19,12 @@ using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 
-absl::Status CheckValues(const Tensor& values) {
-  if (values.dims() > 0 &&
-      kernels::IsHadamardSize(values.dim_size(values.dims() - 1))) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "values must have a power of two as the size of the last axis, got "
-      "shape ",
-      values.shape().DebugString()));
-}
-
 // Calls transform(values, rows, size, transformed) on float32.
 template <typename T, typename Transform>
 absl::Status TransformValues(OpKernelContext* context,
                              const Transform& transform) {
   const Tensor& values = context->input(0);
-  TF_RETURN_IF_ERROR(CheckValues(values));
+  TF_RETURN_IF_ERROR(CheckHadamardValues(values));
   const int64_t size = values.dim_size(values.dims() - 1);
   const int64_t rows = values.NumElements() / size;
   Tensor* transformed = nullptr;
@@ -74,7 +64,7 @@ using RandomizedTransform = void (*)(const float* values, int64_t rows,
                                      const kernels::ParallelFor& parallel_for);
 
 template <typename T, RandomizedTransform transform>
-class RandomizedHadamardOp : public OpKernel {
+class SeededHadamardOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
 
@@ -91,25 +81,17 @@ class RandomizedHadamardOp : public OpKernel {
   }
 };
 
-#define TF_GC_REGISTER_CPU(type, name, ...)                                \
-  REGISTER_KERNEL_BUILDER(                                                 \
-      Name(name).Device(tensorflow::DEVICE_CPU).TypeConstraint<type>("T"), \
-      __VA_ARGS__)
+template <typename T>
+using RandomizedHadamardOp = SeededHadamardOp<T, kernels::RandomizedHadamard>;
+template <typename T>
+using InverseRandomizedHadamardOp =
+    SeededHadamardOp<T, kernels::InverseRandomizedHadamard>;
 
-#define TF_GC_REGISTER_TYPE(type)                                              \
-  TF_GC_REGISTER_CPU(type, "TfGc>Hadamard", HadamardOp<type>);                 \
-  TF_GC_REGISTER_CPU(type, "TfGc>RandomizedHadamard",                          \
-                     RandomizedHadamardOp<type, kernels::RandomizedHadamard>); \
-  TF_GC_REGISTER_CPU(                                                          \
-      type, "TfGc>InverseRandomizedHadamard",                                  \
-      RandomizedHadamardOp<type, kernels::InverseRandomizedHadamard>)
-
-TF_GC_REGISTER_TYPE(float);
-TF_GC_REGISTER_TYPE(Eigen::half);
-TF_GC_REGISTER_TYPE(tensorflow::bfloat16);
-
-#undef TF_GC_REGISTER_TYPE
-#undef TF_GC_REGISTER_CPU
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>Hadamard", HadamardOp);
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>RandomizedHadamard",
+                      RandomizedHadamardOp);
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>InverseRandomizedHadamard",
+                      InverseRandomizedHadamardOp);
 
 }  // namespace
 }  // namespace tf_gc

@@ -83,18 +83,21 @@ absl::Status CheckSeedShape(
 }
 
 kernels::ParallelFor IntraOpThreads(tensorflow::OpKernelContext* context) {
-  tensorflow::thread::ThreadPool* const threads =
+  using ThreadPool = tensorflow::thread::ThreadPool;
+  using SchedulingParams = ThreadPool::SchedulingParams;
+  ThreadPool* const threads =
       context->device()->tensorflow_cpu_worker_threads()->workers;
   return [threads](int64_t total, int64_t cost,
                    const kernels::ParallelWork& work) {
     // Eager ops may run on the caller's thread, in whatever modes it has.
     const unsigned modes = _mm_getcsr();
-    threads->ParallelFor(total, cost, [&](int64_t begin, int64_t end) {
-      const unsigned own_modes = _mm_getcsr();
-      _mm_setcsr(modes);
-      work(begin, end);
-      _mm_setcsr(own_modes);
-    });
+    threads->ParallelFor(total, SchedulingParams::Adaptive(cost),
+                         [&](int64_t begin, int64_t end) {
+                           const unsigned own_modes = _mm_getcsr();
+                           _mm_setcsr(modes);
+                           work(begin, end);
+                           _mm_setcsr(own_modes);
+                         });
   };
 }
 

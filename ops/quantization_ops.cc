@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "ops/inputs.h"
 #include "ops/kernels/bit_packing.h"
 #include "ops/kernels/stochastic_quantize.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -65,13 +66,7 @@ absl::Status StochasticQuantizeShape(InferenceContext* c) {
   }
   const Tensor* known_levels = c->input_tensor(1);
   if (known_levels != nullptr) TF_RETURN_IF_ERROR(CheckLevels(*known_levels));
-  const ShapeHandle seed = c->input(2);
-  if (c->RankKnown(seed) && c->Rank(seed) != 0) {
-    ShapeHandle pair;
-    DimensionHandle two;
-    TF_RETURN_IF_ERROR(c->WithRank(seed, 1, &pair));
-    TF_RETURN_IF_ERROR(c->WithValue(c->Dim(pair, 0), 2, &two));
-  }
+  TF_RETURN_IF_ERROR(CheckSeedShape(c, 2));
   c->set_output(0, c->input(0));
   return absl::OkStatus();
 }
@@ -120,7 +115,7 @@ REGISTER_OP("TfGc>StochasticQuantize")
     .Input("seed: Tseed")
     .Output("indices: uint8")
     .Attr("T: {float, half, bfloat16} = DT_FLOAT")
-    .Attr("Tseed: {int32, int64} = DT_INT32")
+    .Attr("Tseed: {int32, int64} = DT_INT64")
     .SetShapeFn(StochasticQuantizeShape)
     .Doc(R"doc(
 Rounds each value to one of the two levels around it, at random, so that the

@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "ops/inputs.h"
 #include "ops/kernels/signs.h"
+#include "ops/registration.h"
+#include "ops/signs_inputs.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -49,36 +49,20 @@ class SignUnpackOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
-    const Tensor& packed = context->input(0);
-    OP_REQUIRES_OK(context, CheckVector(packed, "packed"));
     int64_t n;
-    OP_REQUIRES_OK(context, ReadCount(context->input(1), "size", &n));
-    OP_REQUIRES_OK(context, CheckPacked(packed, n));
+    OP_REQUIRES_OK(context, ReadSignUnpackInputs(context, &n));
+    const uint8_t* const in = Bytes(context->input(0));
+    OP_REQUIRES(context, kernels::SignPaddingIsZero(in, n),
+                SignPaddingIsNotZero(in[n / 8], n));
     Tensor* values = nullptr;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({n}), &values));
-    const uint8_t* const in = Bytes(packed);
     float* const out = values->flat<float>().data();
     kernels::ParallelForUnits(IntraOpThreads(context), n, kUnit, /*cost=*/1,
                               [=](int64_t begin, int64_t end) {
                                 kernels::SignUnpack(in + begin / 8, end - begin,
                                                     out + begin);
                               });
-  }
-
- private:
-  static absl::Status CheckPacked(const Tensor& packed, int64_t n) {
-    const int64_t bytes = packed.NumElements();
-    if (bytes != kernels::SignPackedSize(n)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("packed must have ", kernels::SignPackedSize(n),
-                       " bytes for ", n, " values, got ", bytes));
-    }
-    if (kernels::SignPaddingIsZero(Bytes(packed), n)) return absl::OkStatus();
-    return absl::DataLossError(
-        absl::StrCat("packed must have padding bits of 0 for ", n,
-                     " values, got the last byte ",
-                     static_cast<int>(Bytes(packed)[bytes - 1])));
   }
 };
 
@@ -89,19 +73,8 @@ class SignMergeOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     const Tensor& first = context->input(0);
     const Tensor& second = context->input(1);
-    OP_REQUIRES_OK(context, CheckPacked(first, second));
-    int64_t first_count, second_count;
-    OP_REQUIRES_OK(context,
-                   ReadInteger(context->input(2), "first_count", &first_count));
-    OP_REQUIRES_OK(
-        context, ReadInteger(context->input(3), "second_count", &second_count));
-    OP_REQUIRES(context, kernels::AreSignMergeCounts(first_count, second_count),
-                absl::InvalidArgumentError(absl::StrCat(
-                    "first_count and second_count must be at least 1, and "
-                    "their sum at most 2^31 - 1, got ",
-                    first_count, " and ", second_count)));
-    kernels::Seed seed;
-    OP_REQUIRES_OK(context, ReadSeed(context->input(4), &seed));
+    SignMergeInputs inputs;
+    OP_REQUIRES_OK(context, ReadSignMergeInputs(context, &inputs));
     Tensor* merged = nullptr;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output(
                                 {0, 1}, 0, first.shape(), &merged));
@@ -113,41 +86,18 @@ class SignMergeOp : public OpKernel {
     kernels::ParallelForUnits(
         IntraOpThreads(context), first.NumElements(), kBatch, /*cost=*/4,
         [=](int64_t begin, int64_t end) {
-          kernels::SignMerge(a + begin, b + begin, end - begin, first_count,
-                             second_count, seed, begin, out + begin);
+          kernels::SignMerge(a + begin, b + begin, end - begin,
+                             inputs.first_count, inputs.second_count,
+                             inputs.seed, begin, out + begin);
         });
-  }
-
- private:
-  static absl::Status CheckPacked(const Tensor& first, const Tensor& second) {
-    TF_RETURN_IF_ERROR(CheckVector(first, "first"));
-    TF_RETURN_IF_ERROR(CheckVector(second, "second"));
-    if (first.NumElements() == second.NumElements()) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("second must have the size of first, ",
-                     first.NumElements(), ", got ", second.NumElements()));
   }
 };
 
-#define TF_GC_REGISTER_CPU(name, kernel) \
-  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), kernel)
-
-TF_GC_REGISTER_CPU("TfGc>SignUnpack", SignUnpackOp);
-TF_GC_REGISTER_CPU("TfGc>SignMerge", SignMergeOp);
-
-#undef TF_GC_REGISTER_CPU
-
-#define TF_GC_REGISTER_PACK(type)                             \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>SignPack")               \
-                              .Device(tensorflow::DEVICE_CPU) \
-                              .TypeConstraint<type>("T"),     \
-                          SignPackOp<type>);
-
-TF_GC_REGISTER_PACK(float)
-TF_GC_REGISTER_PACK(Eigen::half)
-TF_GC_REGISTER_PACK(tensorflow::bfloat16)
-
-#undef TF_GC_REGISTER_PACK
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>SignPack", SignPackOp);
+REGISTER_KERNEL_BUILDER(Name("TfGc>SignUnpack").Device(tensorflow::DEVICE_CPU),
+                        SignUnpackOp);
+REGISTER_KERNEL_BUILDER(Name("TfGc>SignMerge").Device(tensorflow::DEVICE_CPU),
+                        SignMergeOp);
 
 }  // namespace
 }  // namespace tf_gc

@@ -4,9 +4,10 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "ops/inputs.h"
 #include "ops/kernels/ternary.h"
+#include "ops/registration.h"
+#include "ops/ternary_inputs.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 
@@ -20,14 +21,6 @@ using ::tensorflow::Tensor;
 // The values that threads share out: some vectors of any instruction set.
 constexpr int64_t kUnit = 512;
 static_assert(kUnit % kernels::kStochasticTernaryUnit == 0);
-
-absl::Status ReadScale(const Tensor& tensor, float* scale) {
-  TF_RETURN_IF_ERROR(CheckScalar(tensor, "scale"));
-  *scale = tensor.scalar<float>()();
-  if (kernels::IsTernaryScale(*scale)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("scale must be finite and at least 0, got ", *scale));
-}
 
 // What both ops do around `quantize`(values, n, first, ternary).
 template <typename T, typename Quantize>
@@ -54,7 +47,7 @@ class TernaryQuantizeOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     float scale;
-    OP_REQUIRES_OK(context, ReadScale(context->input(1), &scale));
+    OP_REQUIRES_OK(context, ReadTernaryScale(context->input(1), &scale));
     const auto quantize = [scale](const float* values, int64_t n, int64_t,
                                   int8_t* ternary) {
       kernels::NearestTernary(values, n, scale, ternary);
@@ -70,7 +63,7 @@ class StochasticTernaryQuantizeOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     float scale;
-    OP_REQUIRES_OK(context, ReadScale(context->input(1), &scale));
+    OP_REQUIRES_OK(context, ReadTernaryScale(context->input(1), &scale));
     kernels::Seed seed;
     OP_REQUIRES_OK(context, ReadSeed(context->input(2), &seed));
     const auto quantize = [scale, seed](const float* values, int64_t n,
@@ -81,21 +74,9 @@ class StochasticTernaryQuantizeOp : public OpKernel {
   }
 };
 
-#define TF_GC_REGISTER(type)                                     \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>TernaryQuantize")           \
-                              .Device(tensorflow::DEVICE_CPU)    \
-                              .TypeConstraint<type>("T"),        \
-                          TernaryQuantizeOp<type>);              \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>StochasticTernaryQuantize") \
-                              .Device(tensorflow::DEVICE_CPU)    \
-                              .TypeConstraint<type>("T"),        \
-                          StochasticTernaryQuantizeOp<type>);
-
-TF_GC_REGISTER(float)
-TF_GC_REGISTER(Eigen::half)
-TF_GC_REGISTER(tensorflow::bfloat16)
-
-#undef TF_GC_REGISTER
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>TernaryQuantize", TernaryQuantizeOp);
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>StochasticTernaryQuantize",
+                      StochasticTernaryQuantizeOp);
 
 }  // namespace
 }  // namespace tf_gc

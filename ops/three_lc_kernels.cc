@@ -4,9 +4,10 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "ops/inputs.h"
 #include "ops/kernels/three_lc_tensor.h"
+#include "ops/registration.h"
+#include "ops/three_lc_inputs.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -30,10 +31,7 @@ class QuarticEncodeOp : public OpKernel {
     const int64_t n = ternary.NumElements();
     const int64_t wrong = kernels::FindNonTernary(values, n, threads);
     OP_REQUIRES(context, wrong < 0,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "ternary must hold only -1, 0 and 1, got ",
-                    static_cast<int>(values[std::max<int64_t>(wrong, 0)]),
-                    " at index ", wrong)));
+                NotTernary(values[std::max<int64_t>(wrong, 0)], wrong));
     Tensor* quartic = nullptr;
     OP_REQUIRES_OK(context,
                    context->allocate_output(
@@ -63,18 +61,10 @@ class QuarticDecodeOp : public OpKernel {
  private:
   static absl::Status CheckEncoded(const Tensor& encoded, int64_t n,
                                    const kernels::ParallelFor& threads) {
-    // Not QuarticSize, which adds to n.
-    const int64_t size = n / 5 + (n % 5 != 0);
-    if (encoded.NumElements() != size) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("encoded must have ", size, " bytes for ", n,
-                       " values, got ", encoded.NumElements()));
-    }
+    TF_RETURN_IF_ERROR(CheckQuarticSize(encoded, n));
     const int64_t wrong = kernels::FindNonQuartic(Bytes(encoded), n, threads);
     if (wrong < 0) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "encoded must hold bytes in 0 ... 242, with padding of 0, got ",
-        static_cast<int>(Bytes(encoded)[wrong]), " at index ", wrong));
+    return NotQuarticOfValues(Bytes(encoded)[wrong], wrong);
   }
 };
 
@@ -102,9 +92,7 @@ class ZeroRunEncodeOp : public OpKernel {
     // m bytes of 5 values have no padding to check.
     const int64_t wrong = kernels::FindNonQuartic(quartic, 5 * m, threads);
     if (wrong < 0) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("quartic must hold bytes in 0 ... 242, got ",
-                     static_cast<int>(quartic[wrong]), " at index ", wrong));
+    return NotQuartic(quartic[wrong], wrong);
   }
 };
 
@@ -122,10 +110,7 @@ class ZeroRunDecodeOp : public OpKernel {
     // Before m bytes are allocated.
     const int64_t decoded_size = kernels::ZeroRunDecodedSize(
         Bytes(encoded), encoded.NumElements(), threads);
-    OP_REQUIRES(context, decoded_size == m,
-                absl::DataLossError(absl::StrCat(
-                    "encoded must stand for size = ", m,
-                    " quartic bytes, but stands for ", decoded_size)));
+    OP_REQUIRES_OK(context, CheckDecodedSize(decoded_size, m));
     Tensor* quartic = nullptr;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({m}), &quartic));
@@ -143,7 +128,7 @@ class ThreeLcEncodeOp : public OpKernel {
     const kernels::ParallelFor threads = IntraOpThreads(context);
     const Tensor& values = context->input(0);
     const Tensor& residual = context->input(1);
-    OP_REQUIRES_OK(context, CheckInputs(context));
+    OP_REQUIRES_OK(context, CheckThreeLcEncodeInputs(context));
     const float sparsity_multiplier = context->input(2).scalar<float>()();
     const int64_t n = values.NumElements();
     Tensor floats;
@@ -163,24 +148,6 @@ class ThreeLcEncodeOp : public OpKernel {
         buffer.flat<uint8_t>().data(), threads);
     context->set_output(0, buffer.Slice(0, size));
   }
-
- private:
-  static absl::Status CheckInputs(OpKernelContext* context) {
-    const Tensor& values = context->input(0);
-    const Tensor& residual = context->input(1);
-    if (values.shape() != residual.shape()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("residual must have the shape of values, ",
-                       values.shape().DebugString(), ", got ",
-                       residual.shape().DebugString()));
-    }
-    TF_RETURN_IF_ERROR(CheckScalar(context->input(2), "sparsity_multiplier"));
-    const float multiplier = context->input(2).scalar<float>()();
-    if (kernels::IsSparsityMultiplier(multiplier)) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "sparsity_multiplier must be at least 1 and less than 2, got ",
-        multiplier));
-  }
 };
 
 class ThreeLcDecodeOp : public OpKernel {
@@ -195,47 +162,30 @@ class ThreeLcDecodeOp : public OpKernel {
     OP_REQUIRES_OK(context, ReadShape(context->input(1), &shape));
     const int64_t n = shape.num_elements();
     const int64_t size = encoded.NumElements();
-    OP_REQUIRES_OK(
-        context, ToStatus(kernels::ThreeLcCheckTensor(Bytes(encoded), size, n),
-                          size, n));
+    OP_REQUIRES_OK(context, ThreeLcStatus(kernels::ThreeLcCheckTensor(
+                                              Bytes(encoded), size, n),
+                                          size, n));
     Tensor* values = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &values));
-    OP_REQUIRES_OK(context, ToStatus(kernels::ThreeLcDecodeTensor(
-                                         Bytes(encoded), size, n,
-                                         values->flat<float>().data(), threads),
-                                     size, n));
-  }
-
- private:
-  static absl::Status ToStatus(const char* error, int64_t size, int64_t n) {
-    if (error == nullptr) return absl::OkStatus();
-    return absl::DataLossError(
-        absl::StrCat("encoded, ", size, " bytes for ", n, " values, ", error));
+    OP_REQUIRES_OK(context,
+                   ThreeLcStatus(kernels::ThreeLcDecodeTensor(
+                                     Bytes(encoded), size, n,
+                                     values->flat<float>().data(), threads),
+                                 size, n));
   }
 };
 
-#define TF_GC_REGISTER_CPU(name, kernel) \
-  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU), kernel)
-
-TF_GC_REGISTER_CPU("TfGc>QuarticEncode", QuarticEncodeOp);
-TF_GC_REGISTER_CPU("TfGc>QuarticDecode", QuarticDecodeOp);
-TF_GC_REGISTER_CPU("TfGc>ZeroRunEncode", ZeroRunEncodeOp);
-TF_GC_REGISTER_CPU("TfGc>ZeroRunDecode", ZeroRunDecodeOp);
-TF_GC_REGISTER_CPU("TfGc>ThreeLcDecode", ThreeLcDecodeOp);
-
-#undef TF_GC_REGISTER_CPU
-
-#define TF_GC_REGISTER_ENCODE(type)                           \
-  REGISTER_KERNEL_BUILDER(Name("TfGc>ThreeLcEncode")          \
-                              .Device(tensorflow::DEVICE_CPU) \
-                              .TypeConstraint<type>("T"),     \
-                          ThreeLcEncodeOp<type>);
-
-TF_GC_REGISTER_ENCODE(float)
-TF_GC_REGISTER_ENCODE(Eigen::half)
-TF_GC_REGISTER_ENCODE(tensorflow::bfloat16)
-
-#undef TF_GC_REGISTER_ENCODE
+REGISTER_KERNEL_BUILDER(
+    Name("TfGc>QuarticEncode").Device(tensorflow::DEVICE_CPU), QuarticEncodeOp);
+REGISTER_KERNEL_BUILDER(
+    Name("TfGc>QuarticDecode").Device(tensorflow::DEVICE_CPU), QuarticDecodeOp);
+REGISTER_KERNEL_BUILDER(
+    Name("TfGc>ZeroRunEncode").Device(tensorflow::DEVICE_CPU), ZeroRunEncodeOp);
+REGISTER_KERNEL_BUILDER(
+    Name("TfGc>ZeroRunDecode").Device(tensorflow::DEVICE_CPU), ZeroRunDecodeOp);
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>ThreeLcEncode", ThreeLcEncodeOp);
+REGISTER_KERNEL_BUILDER(
+    Name("TfGc>ThreeLcDecode").Device(tensorflow::DEVICE_CPU), ThreeLcDecodeOp);
 
 }  // namespace
 }  // namespace tf_gc

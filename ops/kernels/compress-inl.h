@@ -13,10 +13,6 @@
 
 namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET {
 
-// All bits of a float but its sign. As integers, the bits of |x| are ordered as
-// |x| is, and NaN comes last.
-inline constexpr int32_t kMagnitudeBits = 0x7fffffff;
-
 // first, first + 1, first + 2, ...
 inline UnsignedInts CountFrom(uint32_t first) {
   UnsignedInts lanes;

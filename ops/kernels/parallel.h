@@ -10,9 +10,9 @@
 namespace tf_gc::kernels {
 
 // Calls work(begin, end), perhaps on several threads at once, for parts that
-// make up [0, total), and returns when all are done. `cost` is about how many
-// processor cycles one of `total` takes. How the parts are cut differs from
-// machine to machine: no result may depend on it.
+// make up [0, total), none of them empty, and returns when all are done. `cost`
+// is about how many processor cycles one of `total` takes. How the parts are
+// cut differs from machine to machine: no result may depend on it.
 using ParallelWork = std::function<void(int64_t begin, int64_t end)>;
 using ParallelFor =
     std::function<void(int64_t total, int64_t cost, const ParallelWork& work)>;

@@ -27,6 +27,10 @@ typedef uint32_t UnsignedInts __attribute__((vector_size(kVectorBytes)));
 // Unsigned, because what wraps around is undefined otherwise.
 typedef uint8_t Bytes __attribute__((vector_size(kVectorBytes)));
 
+// All bits of a float but its sign. As integers, the bits of |x| are ordered as
+// |x| is, and NaN comes last.
+inline constexpr int32_t kMagnitudeBits = 0x7fffffff;
+
 template <typename Vector>
 inline Vector Load(const void* from) {
   Vector vector;

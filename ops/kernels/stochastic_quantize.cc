@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/kernels/denormals.h"
 #include "ops/kernels/dispatch.h"
 #include "ops/kernels/kernel_table.h"
 
@@ -15,6 +16,7 @@ const StochasticQuantizeTable& Table() {
 }  // namespace
 
 int FindBadLevel(const float* levels, int num_levels) {
+  const KeepDenormals keep_denormals;
   for (int i = 0; i < num_levels; ++i) {
     if (!std::isfinite(levels[i])) return i;
     if (i > 0 && levels[i] < levels[i - 1]) return i;
@@ -25,12 +27,14 @@ int FindBadLevel(const float* levels, int num_levels) {
 void StochasticQuantize(const float* values, int64_t n, const float* levels,
                         int num_levels, Seed seed, int64_t first,
                         uint8_t* indices) {
+  const KeepDenormals keep_denormals;
   Table().quantize(values, n, levels, num_levels, seed, first, indices);
 }
 
 void StochasticQuantizePack(const float* values, int64_t n, const float* levels,
                             int num_levels, Seed seed, int64_t first, int bits,
                             uint8_t* packed) {
+  const KeepDenormals keep_denormals;
   Table().quantize_pack(values, n, levels, num_levels, seed, first, bits,
                         packed);
 }

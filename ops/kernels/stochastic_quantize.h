@@ -6,8 +6,9 @@
 //   z = the largest index <= num_levels - 2 with levels[z] <= v
 //   index = z + 1 where v - levels[z] > r (levels[z + 1] - levels[z]), else z
 //
-// in float32 under the calling thread's rounding and denormal modes, each
-// operation rounded by itself. The i-th value of a stream has the random number
+// in float32, each operation rounded by itself. Denormal numbers count,
+// whatever the calling thread's mode. The i-th value of a stream has the random
+// number
 //
 //   r = (h + 1/2) 2^-16,  h = half i % 8 of block i / 8 of the seed's Philox
 //

@@ -9,7 +9,6 @@
 
 namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET {
 
-inline constexpr int32_t kMagnitudeBits = 0x7fffffff;
 inline constexpr int32_t kSignBit = ~kMagnitudeBits;
 
 // Bits are copied: arithmetic might flush a denormal value.

@@ -64,6 +64,14 @@ const char* ThreeLcCheckTensor(const uint8_t* encoded, int64_t size,
   return nullptr;
 }
 
+const char* ThreeLcCheckUsed(int64_t used, int64_t size) {
+  if (used < 0) {
+    return "ends before its last value, or has a zero run or padding that "
+           "does not fit";
+  }
+  return used == size ? nullptr : "goes on behind its last value";
+}
+
 const char* ThreeLcDecodeTensor(const uint8_t* encoded, int64_t size, int64_t n,
                                 float* values,
                                 const ParallelFor& parallel_for) {
@@ -77,11 +85,7 @@ const char* ThreeLcDecodeTensor(const uint8_t* encoded, int64_t size, int64_t n,
   const int64_t payload_size = size - kThreeLcScaleSize;
   const int64_t used = ThreeLcDecode(encoded + kThreeLcScaleSize, payload_size,
                                      scale, n, values, parallel_for);
-  if (used < 0) {
-    return "ends before its last value, or has a zero run or padding that "
-           "does not fit";
-  }
-  return used == payload_size ? nullptr : "goes on behind its last value";
+  return ThreeLcCheckUsed(used, payload_size);
 }
 
 }  // namespace tf_gc::kernels

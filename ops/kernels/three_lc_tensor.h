@@ -46,6 +46,10 @@ int64_t ThreeLcEncodeTensor(const float* values, const float* residual,
 // says whether it is worth allocating n values.
 const char* ThreeLcCheckTensor(const uint8_t* encoded, int64_t size, int64_t n);
 
+// What is wrong with a payload of which decoding n values has used `used` of
+// `size` bytes, or -1 (see ThreeLcDecode), or null.
+const char* ThreeLcCheckUsed(int64_t used, int64_t size);
+
 // Decodes n values. Returns null, or, with `values` undefined, what is wrong
 // with the encoding, as the end of a sentence that begins with its name.
 const char* ThreeLcDecodeTensor(const uint8_t* encoded, int64_t size, int64_t n,

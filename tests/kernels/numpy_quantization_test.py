@@ -9,6 +9,7 @@ import numpy as np
 from absl.testing import absltest, parameterized
 from hypothesis import strategies as st
 
+from tests import philox_reference
 from tf_gc import kernels
 
 hypothesis.settings.register_profile(
@@ -30,25 +31,9 @@ def _floats(values):
 # ---- Slow references --------------------------------------------------------
 
 
-def _philox(key, stream, block):
-    """The four words of a block of Philox4x32-10 (Salmon et al., SC 2011)."""
-    low = 0xFFFFFFFF
-    x = [block & low, block >> 32 & low, stream & low, stream >> 32 & low]
-    k = [key & low, key >> 32 & low]
-    for _ in range(10):
-        p0, p1 = 0xD2511F53 * x[0], 0xCD9E8D57 * x[2]
-        x = [(p1 >> 32) ^ x[1] ^ k[0], p1 & low, (p0 >> 32) ^ x[3] ^ k[1], p0 & low]
-        k = [(k[0] + 0x9E3779B9) & low, (k[1] + 0xBB67AE85) & low]
-    return x
-
-
 def _random_numbers(seed, size):
-    key, stream = seed
-    halves = []
-    for block in range(-(-size // 8)):
-        for word in _philox(key, stream, block):
-            halves += [word & 0xFFFF, word >> 16]
-    return (np.array(halves[:size], np.float32) + np.float32(0.5)) / np.float32(65536)
+    halves = philox_reference.halves(philox_reference.words(seed, -(-size // 8)))[:size]
+    return (halves.astype(np.float32) + np.float32(0.5)) / np.float32(65536)
 
 
 def _stochastic_quantize(values, levels, seed):

@@ -1,5 +1,7 @@
 #include "ops/kernels/stochastic_quantize.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -230,6 +232,22 @@ TEST_P(StochasticQuantizeTest, SpecialValuesAndLevelsAgreeWithTheReference) {
        }) {
     ExpectReference(values, levels);
   }
+}
+
+TEST_P(StochasticQuantizeTest, DenormalNumbersCountInAnyModeOfTheThread) {
+  const FloatVector levels = {-9 * kDenormal, 0, 100 * kDenormal, 1e-38f};
+  const FloatVector values = RandomValues(300, 1, 1e-38f);
+  const FloatVector descending = {2 * kDenormal, kDenormal};
+  const Bytes expected = Reference(values, levels, kSeed, 0);
+  const unsigned int mode = _mm_getcsr();
+  _mm_setcsr(mode | 0x8040);
+  const Bytes indices = Quantize(values, levels);
+  const Bytes packed = QuantizePack(values, levels, 2);
+  const int bad_level = FindBadLevel(descending.data(), 2);
+  _mm_setcsr(mode);
+  EXPECT_EQ(indices, expected);
+  EXPECT_EQ(packed, ReferencePack(expected, 2));
+  EXPECT_EQ(bad_level, 1);
 }
 
 TEST_P(StochasticQuantizeTest, EqualLevelsAreSkipped) {

@@ -1,0 +1,70 @@
+// What the ops of signs check of their inputs, on the CPU and on GPUs.
+
+#ifndef TF_GC_OPS_SIGNS_INPUTS_H_
+#define TF_GC_OPS_SIGNS_INPUTS_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "ops/inputs.h"
+#include "ops/kernels/signs.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace tf_gc {
+
+// Of SignUnpack's inputs: packed and, in the host's memory, size.
+inline absl::Status ReadSignUnpackInputs(tensorflow::OpKernelContext* context,
+                                         int64_t* n) {
+  const tensorflow::Tensor& packed = context->input(0);
+  TF_RETURN_IF_ERROR(CheckVector(packed, "packed"));
+  TF_RETURN_IF_ERROR(ReadCount(context->input(1), "size", n));
+  const int64_t bytes = packed.NumElements();
+  if (bytes == kernels::SignPackedSize(*n)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("packed must have ", kernels::SignPackedSize(*n),
+                   " bytes for ", *n, " values, got ", bytes));
+}
+
+// The same, where the padding of the last byte is not 0.
+inline absl::Status SignPaddingIsNotZero(int last_byte, int64_t n) {
+  return absl::DataLossError(
+      absl::StrCat("packed must have padding bits of 0 for ", n,
+                   " values, got the last byte ", last_byte));
+}
+
+struct SignMergeInputs {
+  int64_t first_count;
+  int64_t second_count;
+  kernels::Seed seed;
+};
+
+// Of SignMerge's inputs: two vectors and, in the host's memory, the others.
+inline absl::Status ReadSignMergeInputs(tensorflow::OpKernelContext* context,
+                                        SignMergeInputs* inputs) {
+  const tensorflow::Tensor& first = context->input(0);
+  const tensorflow::Tensor& second = context->input(1);
+  TF_RETURN_IF_ERROR(CheckVector(first, "first"));
+  TF_RETURN_IF_ERROR(CheckVector(second, "second"));
+  if (first.NumElements() != second.NumElements()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("second must have the size of first, ",
+                     first.NumElements(), ", got ", second.NumElements()));
+  }
+  TF_RETURN_IF_ERROR(
+      ReadInteger(context->input(2), "first_count", &inputs->first_count));
+  TF_RETURN_IF_ERROR(
+      ReadInteger(context->input(3), "second_count", &inputs->second_count));
+  if (!kernels::AreSignMergeCounts(inputs->first_count, inputs->second_count)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "first_count and second_count must be at least 1, and their sum at "
+        "most 2^31 - 1, got ",
+        inputs->first_count, " and ", inputs->second_count));
+  }
+  return ReadSeed(context->input(4), &inputs->seed);
+}
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_OPS_SIGNS_INPUTS_H_
