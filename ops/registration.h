@@ -7,17 +7,16 @@
 
 // Registers kernel<type> for the attribute T. What follows is a chain of more
 // conditions: .HostMemory("seed").HostMemory("size").
-#define TF_GC_REGISTER_TYPE(device, name, type, kernel, ...)  \
-  REGISTER_KERNEL_BUILDER(Name(name)                          \
-                              .Device(tensorflow::device)     \
-                              .TypeConstraint<type>("T")      \
-                                  __VA_ARGS__,                \
+#define TF_GC_REGISTER_TYPE(device, name, type, kernel, ...)          \
+  REGISTER_KERNEL_BUILDER(Name(name)                                  \
+                              .Device(tensorflow::device)             \
+                              .TypeConstraint<type>("T") __VA_ARGS__, \
                           kernel<type>)
 
 // The same for float32, float16 and bfloat16.
-#define TF_GC_REGISTER_FLOATS(device, name, kernel, ...)                   \
-  TF_GC_REGISTER_TYPE(device, name, float, kernel, __VA_ARGS__);           \
-  TF_GC_REGISTER_TYPE(device, name, Eigen::half, kernel, __VA_ARGS__);     \
+#define TF_GC_REGISTER_FLOATS(device, name, kernel, ...)               \
+  TF_GC_REGISTER_TYPE(device, name, float, kernel, __VA_ARGS__);       \
+  TF_GC_REGISTER_TYPE(device, name, Eigen::half, kernel, __VA_ARGS__); \
   TF_GC_REGISTER_TYPE(device, name, tensorflow::bfloat16, kernel, __VA_ARGS__)
 
 #endif  // TF_GC_OPS_REGISTRATION_H_

@@ -47,6 +47,7 @@ def main():
     arguments = parse_arguments()
     libraries = build(arguments)
     if arguments.build_only:
+        print("compiled and loaded: run without --build-only where there is a GPU")
         return 0
     device = Device(libraries.cudart)
     print(f"{device.name()}, seed {arguments.seed}", flush=True)

@@ -9,11 +9,18 @@ namespace {
 
 #define TF_GC_ALWAYS_INLINE inline __attribute__((always_inline))
 
-// How many registers are transformed at once. More would be spilt, and rows of
-// more than eight do not fit in a set of the first-level cache, which is where
-// strides of a power of two put them.
+// How many vectors are transformed at once: half of the registers.
+#if defined(__AVX512F__)
+inline constexpr int kRegisters = 16;
+#else
 inline constexpr int kRegisters = 8;
+#endif
 inline constexpr int64_t kGroupValues = kRegisters * kLanes;
+
+// Half of the first-level cache, at least. Of more values, rows that are a
+// power of two apart share a set of it, which has room for kHadamardRadix of
+// them.
+inline constexpr int64_t kFirstLevelValues = 4096;
 
 // ---- One vector -------------------------------------------------------------
 
@@ -95,6 +102,14 @@ TF_GC_ALWAYS_INLINE Floats Flip(Floats x, uint32_t bits) {
 #endif
 }
 
+// Hides an address's origin from GCC, which would compute all addresses of a
+// loop before it and lacks the registers to keep them.
+template <typename Value>
+TF_GC_ALWAYS_INLINE Value* Hide(Value* address) {
+  asm("" : "+r"(address));
+  return address;
+}
+
 // ---- Several vectors --------------------------------------------------------
 
 // Vectors that are kept in registers: in an array GCC 12 would leave them in
@@ -105,14 +120,22 @@ struct Vectors {
   Vectors<kCount / 2> low;
   Vectors<kCount / 2> high;
 
+  // The place of `high`. (Two vectors have few addresses, and those that are a
+  // constant apart have one.)
+  template <typename Value>
+  static TF_GC_ALWAYS_INLINE Value* Middle(Value* place, int64_t stride) {
+    place += kCount / 2 * stride;
+    return kCount == 2 || __builtin_constant_p(stride) ? place : Hide(place);
+  }
+
   static TF_GC_ALWAYS_INLINE Vectors Load(const float* from, int64_t stride) {
     return {Vectors<kCount / 2>::Load(from, stride),
-            Vectors<kCount / 2>::Load(from + kCount / 2 * stride, stride)};
+            Vectors<kCount / 2>::Load(Middle(from, stride), stride)};
   }
 
   TF_GC_ALWAYS_INLINE void Store(float* to, int64_t stride) const {
     low.Store(to, stride);
-    high.Store(to + kCount / 2 * stride, stride);
+    high.Store(Middle(to, stride), stride);
   }
 
   TF_GC_ALWAYS_INLINE void Flip(const uint32_t* signs, int64_t bit,
@@ -172,23 +195,50 @@ struct Vectors<1> {
 
 // ---- Passes -----------------------------------------------------------------
 
-// What follows the last level, if anything does.
-struct Finish {
-  bool is_last = false;
-  Floats scale = {};
-  // A bit for each value, or null. The rows' bits are `sign_stride` apart.
-  const uint32_t* signs = nullptr;
-  int64_t sign_stride = 0;
+// What follows a pass: nothing, or, if it was the last one, the scale and
+// perhaps D. Types, so that no pass's loop depends on it.
+struct NoFinish {
+  template <int kCount>
+  TF_GC_ALWAYS_INLINE void Apply(int64_t, int64_t, Vectors<kCount>*) const {}
+};
+
+struct Scale {
+  Floats scale;
 
   template <int kCount>
-  TF_GC_ALWAYS_INLINE void Apply(int64_t bit, int64_t stride,
-                                 Vectors<kCount>* x) const {
-    if (is_last) x->Multiply(scale);
-    if (signs != nullptr) x->Flip(signs, bit, stride);
+  TF_GC_ALWAYS_INLINE void Apply(int64_t, int64_t, Vectors<kCount>* x) const {
+    x->Multiply(scale);
   }
 };
 
+struct ScaleAndFlip {
+  Floats scale;
+  const uint32_t* signs;
+
+  // The first vector's signs begin at `bit`, the others' each `stride` further.
+  template <int kCount>
+  TF_GC_ALWAYS_INLINE void Apply(int64_t bit, int64_t stride,
+                                 Vectors<kCount>* x) const {
+    x->Multiply(scale);
+    x->Flip(signs, bit, stride);
+  }
+};
+
+// Calls pass(finish). `signs` may be null.
+template <typename Pass>
+void WithFinish(bool is_last, float scale, const uint32_t* signs,
+                const Pass& pass) {
+  if (!is_last) {
+    pass(NoFinish());
+  } else if (signs == nullptr) {
+    pass(Scale{Floats{} + scale});
+  } else {
+    pass(ScaleAndFlip{Floats{} + scale, signs});
+  }
+}
+
 // The levels h < size <= kGroupValues of a group.
+template <typename Finish>
 TF_GC_ALWAYS_INLINE void Group(const float* from, int64_t size,
                                const uint32_t* first_signs, int64_t bit,
                                const Finish& finish, float* to) {
@@ -201,6 +251,7 @@ TF_GC_ALWAYS_INLINE void Group(const float* from, int64_t size,
 }
 
 // The levels h < size <= kGroupValues of n values.
+template <typename Finish>
 TF_GC_ALWAYS_INLINE void Groups(const float* from, int64_t n, int64_t size,
                                 const uint32_t* first_signs,
                                 const Finish& finish, float* to) {
@@ -218,27 +269,45 @@ TF_GC_ALWAYS_INLINE void Groups(const float* from, int64_t n, int64_t size,
 }
 
 // The levels between `kRows` rows that are `stride` apart, for `columns` of
-// their values.
-template <int kRows>
-void ColumnsOf(const float* from, int64_t stride, int64_t columns,
-               Finish finish, float* to) {
+// their values. The rows' signs are `sign_stride` bits apart.
+template <int kRows, typename Finish>
+void ColumnsOf(float* at, int64_t stride, int64_t columns, Finish finish,
+               int64_t bit, int64_t sign_stride) {
   for (int64_t i = 0; i < columns; i += kLanes) {
-    auto x = Vectors<kRows>::Load(from + i, stride);
+    auto x = Vectors<kRows>::Load(Hide(at + i), stride);
     x.Levels();
-    finish.Apply(i, finish.sign_stride, &x);
-    x.Store(to + i, stride);
+    finish.Apply(bit + i, sign_stride, &x);
+    x.Store(Hide(at + i), stride);
   }
 }
 
 // The same for 2 ... kRows rows.
-template <int kRows = kRegisters>
-void Columns(int64_t rows, const float* from, int64_t stride, int64_t columns,
-             const Finish& finish, float* to) {
+template <int kRows = kRegisters, typename Finish>
+void Columns(int64_t rows, float* at, int64_t stride, int64_t columns,
+             const Finish& finish, int64_t bit, int64_t sign_stride) {
   if (rows == kRows) {
-    ColumnsOf<kRows>(from, stride, columns, finish, to);
+    ColumnsOf<kRows>(at, stride, columns, finish, bit, sign_stride);
   } else if constexpr (kRows > 2) {
-    Columns<kRows / 2>(rows, from, stride, columns, finish, to);
+    Columns<kRows / 2>(rows, at, stride, columns, finish, bit, sign_stride);
   }
+}
+
+// How many rows of `size` values, groups or more, are joined at once.
+inline constexpr int64_t Radix(int64_t size) {
+  return size * kRegisters <= kFirstLevelValues ? kRegisters : kHadamardRadix;
+}
+
+// The levels kGroupValues <= h < size of `size` values.
+template <typename Finish>
+void JoinGroups(float* at, int64_t size, const Finish& finish, int64_t bit) {
+  int64_t part = kGroupValues;
+  while (part * Radix(part) < size) part *= Radix(part);
+  if (part > kGroupValues) {
+    for (int64_t i = 0; i < size; i += part) {
+      JoinGroups(at + i, part, NoFinish(), 0);
+    }
+  }
+  Columns(size / part, at, part, part, finish, bit, part);
 }
 
 // ---- Chunks, blocks and columns ---------------------------------------------
@@ -254,52 +323,31 @@ void FillSigns(Seed seed, int64_t first, int64_t n, uint32_t* signs) {
   }
 }
 
-// A group's values, into the second-level cache. They need not exist.
-TF_GC_ALWAYS_INLINE void Prefetch(const float* group) {
-  constexpr int kCacheLine = 64 / sizeof(float);
-  for (int64_t i = 0; i < kGroupValues; i += kCacheLine) {
-    __builtin_prefetch(group + i, /*rw=*/0, /*locality=*/2);
-  }
-}
-
-// The levels h < size of n <= kHadamardChunk values, all within the first-level
-// cache.
+// The levels h < size of n <= kHadamardChunk values. The first pass is over all
+// of them, because the processor reads ahead in long runs only.
 void Chunk(const HadamardTask& task, const float* values, int64_t first,
            int64_t n, int64_t size, bool is_whole_row, float* transformed) {
   uint32_t signs[kHadamardChunk / 32];
-  const bool flips_last = is_whole_row && task.signs == HadamardSigns::kLast;
   const bool flips_first = task.signs == HadamardSigns::kFirst;
+  const bool flips_last = is_whole_row && task.signs == HadamardSigns::kLast;
   if (flips_first || flips_last) FillSigns(task.seed, first, n, signs);
   const uint32_t* const first_signs = flips_first ? signs : nullptr;
-  Finish finish = {is_whole_row, Floats{} + task.scale,
-                   flips_last ? signs : nullptr, 0};
-  const float* from = values + first;
+  const uint32_t* const last_signs = flips_last ? signs : nullptr;
+  const float* const from = values + first;
   float* const to = transformed + first;
-  if (size <= kGroupValues) {
-    Groups(from, n, size, first_signs, finish, to);
-    return;
-  }
-  alignas(kVectorBytes) float scratch[kHadamardChunk];
-  for (int64_t i = 0; i < n; i += kGroupValues) {
-    if (n == kHadamardChunk) {
-      // Of many, perhaps. The last pass below writes faster than memory takes,
-      // and the processor does not know where the next chunk begins.
-      Prefetch(from + n + i);
-      Prefetch(to + i);
+  WithFinish(is_whole_row, task.scale, last_signs, [&](const auto& finish) {
+    if (size <= kGroupValues) {
+      Groups(from, n, size, first_signs, finish, to);
+      return;
     }
-    Group(from + i, kGroupValues, first_signs, i, Finish(), scratch + i);
-  }
-  int64_t stride = kGroupValues;
-  for (; stride * kRegisters < size; stride *= kRegisters) {
-    for (int64_t i = 0; i < n; i += kRegisters * stride) {
-      Columns(kRegisters, scratch + i, stride, stride, Finish(), scratch + i);
+    // Two copies of the loop: one that may flip is slower even if it does not.
+    if (flips_first) {
+      Groups(from, n, kGroupValues, signs, NoFinish(), to);
+    } else {
+      Groups(from, n, kGroupValues, nullptr, NoFinish(), to);
     }
-  }
-  finish.sign_stride = stride;
-  for (int64_t i = 0; i < n; i += size) {
-    Columns(size / stride, scratch + i, stride, stride, finish, to + i);
-    if (flips_last) finish.signs += size / 32;
-  }
+    for (int64_t i = 0; i < n; i += size) JoinGroups(to + i, size, finish, i);
+  });
 }
 
 // The last levels of `radix` blocks of `size` values, from `first` on: of the
@@ -309,18 +357,20 @@ void JoinBlocks(const HadamardTask& task, int64_t first, int64_t radix,
                 float* transformed) {
   uint32_t signs[kHadamardRadix * kHadamardTile / 32];
   const bool flips = is_whole_row && task.signs == HadamardSigns::kLast;
-  const Finish finish = {is_whole_row, Floats{} + task.scale,
-                         flips ? signs : nullptr, kHadamardTile};
-  for (int64_t tile = begin; tile < end; tile += kHadamardTile) {
-    if (flips) {
-      for (int64_t block = 0; block < radix; ++block) {
-        FillSigns(task.seed, first + block * size + tile, kHadamardTile,
-                  signs + block * kHadamardTile / 32);
-      }
-    }
-    float* const at = transformed + first + tile;
-    Columns<kHadamardRadix>(radix, at, size, kHadamardTile, finish, at);
-  }
+  WithFinish(
+      is_whole_row, task.scale, flips ? signs : nullptr,
+      [&](const auto& finish) {
+        for (int64_t tile = begin; tile < end; tile += kHadamardTile) {
+          if (flips) {
+            for (int64_t block = 0; block < radix; ++block) {
+              FillSigns(task.seed, first + block * size + tile, kHadamardTile,
+                        signs + block * kHadamardTile / 32);
+            }
+          }
+          Columns<kHadamardRadix>(radix, transformed + first + tile, size,
+                                  kHadamardTile, finish, 0, kHadamardTile);
+        }
+      });
 }
 
 // The levels h < size of one block, each part of it while it is in a cache.

@@ -35,9 +35,9 @@ struct HadamardTask {
   float scale;
 };
 
-// Values that are transformed within the first-level cache, and that a part of
+// Values that are transformed within the second-level cache, and that a part of
 // short rows has a multiple of.
-inline constexpr int64_t kHadamardChunk = 4096;
+inline constexpr int64_t kHadamardChunk = 1 << 15;
 // How many blocks the columns below are made of.
 inline constexpr int64_t kHadamardRadix = 8;
 // Parts of the columns begin at multiples of it.

@@ -95,6 +95,9 @@ void AddResidual(const float* values, const float* residual, int64_t n,
 // processor can do one while it waits for the memory that the other needs.
 inline constexpr int64_t kEncodeBlock = 128;
 
+// How many values ahead memory is asked for.
+inline constexpr int kPrefetch = 64;
+
 // Quantises one vector: returns q and stores the new residual.
 template <bool kHasResidual>
 inline Ints Quantize(const float* values, const float* residual, Scale scale,
@@ -180,6 +183,11 @@ struct Encoder {
   inline Bytes EncodeVector(int64_t i) const {
     Bytes sum = {};
     for (int j = 0; j < 5; ++j, i += partition) {
+      // Ten streams are more than the processor fetches ahead by itself.
+      for (int k = 0; k < kVectorBytes; k += 16) {
+        __builtin_prefetch(values + i + kPrefetch + k);
+        __builtin_prefetch(residual + i + kPrefetch + k);
+      }
       sum = sum + sum + sum +
             QuantizeVector<kHasResidual>(values + i, residual + i, scale,
                                          new_residual + i);

@@ -1,28 +1,14 @@
 """tf_gc.kernels: the Hadamard transforms of NumPy arrays, on every instruction set."""
 
-import json
-import os
-
 import hypothesis
 import ml_dtypes
 import numpy as np
 from absl.testing import absltest, parameterized
 from hypothesis import strategies as st
 
+from tests import testing
+from tests.kernels.numpy_testing import INSTRUCTION_SETS, MODERATE_FLOAT, InstructionSetTestCase
 from tf_gc import kernels
-
-_GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "hadamard.json")
-
-hypothesis.settings.register_profile(
-    "tf_gc", deadline=None, derandomize=True, database=None, max_examples=60
-)
-hypothesis.settings.load_profile("tf_gc")
-
-_FLOAT = st.floats(width=32, min_value=-(2.0**100), max_value=2.0**100)
-
-
-def _values(shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def _hadamard(values):
@@ -37,38 +23,31 @@ def _hadamard(values):
     return values.reshape(-1, size) * np.float32(size**-0.5)
 
 
-class HadamardTest(parameterized.TestCase):
-    def tearDown(self):
-        kernels.set_instruction_set(kernels.instruction_sets()[-1])
-        super().tearDown()
-
+class HadamardTest(InstructionSetTestCase):
     @parameterized.parameters(*kernels.instruction_sets())
     def test_gives_the_golden_numbers(self, instruction_set):
         kernels.set_instruction_set(instruction_set)
-        with open(_GOLDEN, encoding="utf-8") as file:
-            cases = json.load(file)
+        cases = testing.golden("hadamard")
         for case in cases:
             transformed = kernels.hadamard(np.array(case["x"], np.float32))
             np.testing.assert_allclose(transformed, case["y"], atol=1e-6)
 
-    @hypothesis.given(
-        st.integers(0, 8), st.integers(0, 4), st.data(), st.sampled_from(kernels.instruction_sets())
-    )
+    @hypothesis.given(st.integers(0, 8), st.integers(0, 4), st.data(), INSTRUCTION_SETS)
     def test_agrees_with_the_reference(self, log_size, rows, data, instruction_set):
         kernels.set_instruction_set(instruction_set)
         size = 2**log_size
-        drawn = data.draw(st.lists(_FLOAT, min_size=1, max_size=2 * size))
+        drawn = data.draw(st.lists(MODERATE_FLOAT, min_size=1, max_size=2 * size))
         values = np.resize(np.array(drawn, np.float32), [rows, size])
         np.testing.assert_array_equal(kernels.hadamard(values), _hadamard(values))
 
     def test_the_first_row_holds_sums(self):
-        values = _values([4, 64])
+        values = testing.gaussian([4, 64])
         transformed = kernels.hadamard(values)
         np.testing.assert_allclose(transformed[:, 0], values.sum(-1) / 8, atol=1e-5)
 
     def test_the_inverse_restores_the_values(self):
         for size in 1, 16, 1 << 13:
-            values = _values([3, size])
+            values = testing.gaussian([3, size])
             transformed = kernels.randomized_hadamard(values, [1, -2])
             restored = kernels.inverse_randomized_hadamard(transformed, [1, -2])
             np.testing.assert_allclose(restored, values, atol=1e-5)
@@ -82,34 +61,31 @@ class HadamardTest(parameterized.TestCase):
         self.assertLess(np.abs(kernels.randomized_hadamard(values, 1)).max(), 6)
 
     def test_instruction_sets_agree(self):
-        values = _values([3, 1 << 15])
-        results = []
-        for instruction_set in kernels.instruction_sets():
-            kernels.set_instruction_set(instruction_set)
-            results.append(
-                kernels.hadamard(values).tobytes()
-                + kernels.randomized_hadamard(values, 1).tobytes()
-                + kernels.inverse_randomized_hadamard(values, 1).tobytes()
+        values = testing.gaussian([3, 1 << 15])
+        self.assert_instruction_sets_agree(
+            lambda: (
+                kernels.hadamard(values),
+                kernels.randomized_hadamard(values, 1),
+                kernels.inverse_randomized_hadamard(values, 1),
             )
-        for result in results:
-            self.assertEqual(result, results[0])
+        )
 
     @parameterized.parameters(np.float16, ml_dtypes.bfloat16)
     def test_half_precision_is_transformed_in_float32(self, dtype):
-        values = _values([3, 128]).astype(dtype)
+        values = testing.gaussian([3, 128]).astype(dtype)
         transformed = kernels.hadamard(values)
         self.assertEqual(transformed.dtype, dtype)
         expected = kernels.hadamard(values.astype(np.float32)).astype(dtype)
         np.testing.assert_array_equal(transformed, expected)
 
     def test_a_strided_array_is_read_in_its_own_order(self):
-        values = _values([8, 4])
+        values = testing.gaussian([8, 4])
         np.testing.assert_array_equal(
             kernels.hadamard(values.T), kernels.hadamard(np.ascontiguousarray(values.T))
         )
 
     def test_values_keep_their_array(self):
-        values = _values([64])
+        values = testing.gaussian([64])
         before = values.copy()
         kernels.randomized_hadamard(values, 1)
         np.testing.assert_array_equal(values, before)

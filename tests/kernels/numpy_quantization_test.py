@@ -9,23 +9,18 @@ import numpy as np
 from absl.testing import absltest, parameterized
 from hypothesis import strategies as st
 
-from tests import philox_reference
+from tests import philox_reference, testing
+from tests.kernels.numpy_testing import (
+    ANY_FLOATS,
+    INSTRUCTION_SETS,
+    INT64,
+    InstructionSetTestCase,
+    as_bytes,
+    as_floats,
+)
 from tf_gc import kernels
 
-hypothesis.settings.register_profile(
-    "tf_gc", deadline=None, derandomize=True, database=None, max_examples=60
-)
-hypothesis.settings.load_profile("tf_gc")
-
 _BITS = (2, 3, 4, 5, 8)
-
-
-def _bytes(values):
-    return np.array(values, np.uint8)
-
-
-def _floats(values):
-    return np.array(values, np.float32)
 
 
 # ---- Slow references --------------------------------------------------------
@@ -52,11 +47,8 @@ def _pack(indices, bits):
     return list(string.to_bytes(-(-len(indices) * bits // 8), "little"))
 
 
-_FLOAT = st.floats(width=32)
 _LEVEL = st.floats(width=32, allow_nan=False, allow_infinity=False)
-_LEVELS = st.lists(_LEVEL, min_size=2, max_size=40).map(lambda levels: _floats(sorted(levels)))
-_WORD = st.integers(-(2**63), 2**63 - 1)
-_SETS = st.sampled_from(kernels.instruction_sets())
+_LEVELS = st.lists(_LEVEL, min_size=2, max_size=40).map(lambda levels: as_floats(sorted(levels)))
 
 
 @st.composite
@@ -65,23 +57,15 @@ def _indices(draw):
     return draw(st.lists(st.integers(0, 2**bits - 1), max_size=200)), bits
 
 
-class InstructionSetTestCase(parameterized.TestCase):
-    """Runs on the instruction set that a test asks for."""
-
-    def tearDown(self):
-        kernels.set_instruction_set(kernels.instruction_sets()[-1])
-        super().tearDown()
-
-
 class StochasticQuantizeTest(InstructionSetTestCase):
     def test_values_on_levels_and_outside_of_them_are_not_drawn(self):
-        levels = _floats([-1, 0, 0.5, 4])
-        values = _floats([-1, 0, 0.5, 4, -2, 5, np.inf, -np.inf, np.nan])
+        levels = as_floats([-1, 0, 0.5, 4])
+        values = as_floats([-1, 0, 0.5, 4, -2, 5, np.inf, -np.inf, np.nan])
         for seed in range(20):
             indices = kernels.stochastic_quantize(values, levels, seed)
             self.assertEqual(indices.tolist(), [0, 1, 2, 3, 0, 3, 3, 0, 0])
 
-    @hypothesis.given(st.lists(_FLOAT, max_size=100).map(_floats), _LEVELS, _WORD, _WORD, _SETS)
+    @hypothesis.given(ANY_FLOATS, _LEVELS, INT64, INT64, INSTRUCTION_SETS)
     def test_indices_agree_with_the_reference(self, values, levels, key, stream, instruction_set):
         kernels.set_instruction_set(instruction_set)
         self.assertEqual(
@@ -90,7 +74,7 @@ class StochasticQuantizeTest(InstructionSetTestCase):
         )
 
     def test_a_seed_of_one_integer_is_a_key(self):
-        values, levels = np.full(500, 0.5, np.float32), _floats([0, 1])
+        values, levels = np.full(500, 0.5, np.float32), as_floats([0, 1])
         expected = kernels.stochastic_quantize(values, levels, 7)
         for seed in [(7, 0), np.int32(7), np.array([7, 0], np.int64)]:
             np.testing.assert_array_equal(
@@ -101,15 +85,12 @@ class StochasticQuantizeTest(InstructionSetTestCase):
             self.assertFalse(np.array_equal(other, expected))
 
     def test_instruction_sets_agree_on_large_arrays(self):
-        values = np.random.default_rng(1).standard_normal(300007).astype(np.float32)
+        values = testing.gaussian(300007, 1)
         for count in (2, 4, 16, 31, 256):
-            levels = np.sort(np.random.default_rng(count).standard_normal(count))
-            results = set()
-            for instruction_set in kernels.instruction_sets():
-                kernels.set_instruction_set(instruction_set)
-                indices = kernels.stochastic_quantize(values, levels.astype(np.float32), 3)
-                results.add(indices.tobytes())
-            self.assertLen(results, 1)
+            levels = np.sort(testing.gaussian(count, count))
+            self.assert_instruction_sets_agree(
+                lambda levels=levels: [kernels.stochastic_quantize(values, levels, 3)]
+            )
 
     # A grid of values with 1.28 million draws each, on all instruction sets at
     # once, as they agree. Each mean has a z-test; the bias that 16 random bits
@@ -118,7 +99,7 @@ class StochasticQuantizeTest(InstructionSetTestCase):
     @parameterized.parameters(*range(5))
     def test_levels_are_the_value_on_average(self, key):
         draws = 1_280_000
-        levels = _floats([-2.5, -1.25, -0.3, 0.0, 0.05, 1.0, 2.75, 3.0])
+        levels = as_floats([-2.5, -1.25, -0.3, 0.0, 0.05, 1.0, 2.75, 3.0])
         for stream, value in enumerate([-2.4, -1.9, -0.31, -0.001, 0.04, 0.3, 2.7, 2.875]):
             value = np.float32(value)
             indices = kernels.stochastic_quantize(np.full(draws, value), levels, [key, stream])
@@ -137,7 +118,7 @@ class StochasticQuantizeTest(InstructionSetTestCase):
         # 5 / sqrt(n) with probability 6e-7, for each of 16 distances.
         n = 1 << 20
         values = np.full(n, 0.5, np.float32)
-        signs = 2.0 * kernels.stochastic_quantize(values, _floats([0, 1]), 11) - 1
+        signs = 2.0 * kernels.stochastic_quantize(values, as_floats([0, 1]), 11) - 1
         for distance in range(1, 17):
             correlation = np.mean(signs[distance:] * signs[:-distance])
             self.assertLess(abs(correlation), 5 / math.sqrt(n - distance))
@@ -153,7 +134,7 @@ class StochasticQuantizeTest(InstructionSetTestCase):
 
     @parameterized.parameters((), (0,), (3, 0, 2), (3, 5, 7))
     def test_the_shape_stays(self, *shape):
-        indices = kernels.stochastic_quantize(np.zeros(shape, np.float32), _floats([0, 1]), 1)
+        indices = kernels.stochastic_quantize(np.zeros(shape, np.float32), as_floats([0, 1]), 1)
         self.assertEqual(indices.shape, shape)
         self.assertEqual(indices.dtype, np.uint8)
 
@@ -168,33 +149,33 @@ class StochasticQuantizeTest(InstructionSetTestCase):
             ([-np.inf, 0.0], "levels .*finite .*got -inf at index 0"),
         ]:
             with self.assertRaisesRegex(ValueError, message):
-                kernels.stochastic_quantize(values, _floats(levels), 1)
+                kernels.stochastic_quantize(values, as_floats(levels), 1)
         with self.assertRaisesRegex(TypeError, "levels .*float32, got float64"):
             kernels.stochastic_quantize(values, np.array([0.0, 1.0]), 1)
         with self.assertRaisesRegex(TypeError, "values .*got float64"):
-            kernels.stochastic_quantize(np.zeros(3), _floats([0, 1]), 1)
+            kernels.stochastic_quantize(np.zeros(3), as_floats([0, 1]), 1)
         for seed in [1.5, [1, 2, 3], [[1, 2]], "one"]:
             with self.assertRaisesRegex(ValueError, "seed must"):
-                kernels.stochastic_quantize(values, _floats([0, 1]), seed)
+                kernels.stochastic_quantize(values, as_floats([0, 1]), seed)
 
 
 class BitPackingTest(InstructionSetTestCase):
     def test_by_hand(self):
-        self.assertEqual(kernels.pack_bits(_bytes([1, 5, 15]), 4).tolist(), [0x51, 0x0F])
-        self.assertEqual(kernels.pack_bits(_bytes([5, 1, 6]), 3).tolist(), [0b10001101, 1])
-        self.assertEqual(kernels.unpack_bits(_bytes([0b10001101, 1]), 3, 3).tolist(), [5, 1, 6])
-        self.assertEqual(kernels.pack_bits(_bytes([]), 2).tolist(), [])
+        self.assertEqual(kernels.pack_bits(as_bytes([1, 5, 15]), 4).tolist(), [0x51, 0x0F])
+        self.assertEqual(kernels.pack_bits(as_bytes([5, 1, 6]), 3).tolist(), [0b10001101, 1])
+        self.assertEqual(kernels.unpack_bits(as_bytes([0b10001101, 1]), 3, 3).tolist(), [5, 1, 6])
+        self.assertEqual(kernels.pack_bits(as_bytes([]), 2).tolist(), [])
 
-    @hypothesis.given(_indices(), _SETS)
+    @hypothesis.given(_indices(), INSTRUCTION_SETS)
     def test_packing_agrees_with_the_reference_and_comes_back(self, indices, instruction_set):
         kernels.set_instruction_set(instruction_set)
         values, bits = indices
-        packed = kernels.pack_bits(_bytes(values), bits)
+        packed = kernels.pack_bits(as_bytes(values), bits)
         self.assertEqual(packed.tolist(), _pack(values, bits))
         self.assertEqual(kernels.unpack_bits(packed, bits, len(values)).tolist(), values)
 
     def test_a_strided_array_is_read_in_its_own_order(self):
-        indices = _bytes([[1, 2, 3], [4, 5, 6]])
+        indices = as_bytes([[1, 2, 3], [4, 5, 6]])
         self.assertEqual(kernels.pack_bits(indices.T, 3).tolist(), _pack([1, 4, 2, 5, 3, 6], 3))
 
     def test_an_index_that_does_not_fit_is_named(self):
@@ -207,9 +188,9 @@ class BitPackingTest(InstructionSetTestCase):
     def test_bad_arguments_are_refused(self):
         for bits in [-1, 0, 1, 6, 7, 9, 2**40 + 4]:
             for function, args in [
-                (kernels.pack_bits, (_bytes([0]), bits)),
-                (kernels.unpack_bits, (_bytes([0]), bits, 1)),
-                (kernels.table_sum, (_bytes([0]), _bytes([0] * 4), bits, _bytes([0]))),
+                (kernels.pack_bits, (as_bytes([0]), bits)),
+                (kernels.unpack_bits, (as_bytes([0]), bits, 1)),
+                (kernels.table_sum, (as_bytes([0]), as_bytes([0] * 4), bits, as_bytes([0]))),
             ]:
                 with self.assertRaisesRegex(ValueError, f"bits must .*got {bits}"):
                     function(*args)
@@ -218,26 +199,29 @@ class BitPackingTest(InstructionSetTestCase):
         with self.assertRaisesRegex(TypeError, "packed .*uint8, got int8"):
             kernels.unpack_bits(np.zeros(3, np.int8), 4, 6)
         with self.assertRaisesRegex(ValueError, "size .*negative, got -1"):
-            kernels.unpack_bits(_bytes([]), 4, -1)
+            kernels.unpack_bits(as_bytes([]), 4, -1)
 
     def test_bytes_that_were_not_packed_are_refused(self):
         for size, bits, count in [(0, 4, 1), (1, 4, 0), (2, 4, 2), (1, 4, 3), (1, 8, 2**62)]:
             with self.assertRaisesRegex(ValueError, f"packed must have .*got {size}"):
                 kernels.unpack_bits(np.zeros(size, np.uint8), bits, count)
         with self.assertRaisesRegex(ValueError, "packed .*padding of 0.*got the last byte 16"):
-            kernels.unpack_bits(_bytes([0, 16]), 4, 3)
+            kernels.unpack_bits(as_bytes([0, 16]), 4, 3)
         with self.assertRaisesRegex(ValueError, "packed .*one dimension"):
-            kernels.unpack_bits(_bytes([[0]]), 4, 2)
+            kernels.unpack_bits(as_bytes([[0]]), 4, 2)
 
 
 class TableSumTest(InstructionSetTestCase):
     def test_by_hand(self):
-        packed = kernels.pack_bits(_bytes([0, 1, 2, 3, 3]), 2)
-        sums = kernels.table_sum(packed, np.array([0, 2, 3, 4]), 2, _bytes([10, 10, 10, 10, 255]))
+        packed = kernels.pack_bits(as_bytes([0, 1, 2, 3, 3]), 2)
+        sums = kernels.table_sum(packed, np.array([0, 2, 3, 4]), 2, as_bytes([10, 10, 10, 10, 255]))
         self.assertEqual(sums.tolist(), [10, 12, 13, 14, 3])
 
     @hypothesis.given(
-        _indices(), st.sampled_from([np.uint8, np.uint16]), st.integers(0, 2**32 - 1), _SETS
+        _indices(),
+        st.sampled_from([np.uint8, np.uint16]),
+        st.integers(0, 2**32 - 1),
+        INSTRUCTION_SETS,
     )
     def test_sums_agree_with_the_reference(self, indices, dtype, seed, instruction_set):
         kernels.set_instruction_set(instruction_set)
@@ -246,7 +230,7 @@ class TableSumTest(InstructionSetTestCase):
         largest = np.iinfo(dtype).max
         table = rng.integers(0, largest, 2**bits, endpoint=True)
         accumulator = rng.integers(0, largest, len(values), dtype, endpoint=True)
-        sums = kernels.table_sum(_bytes(_pack(values, bits)), table, bits, accumulator)
+        sums = kernels.table_sum(as_bytes(_pack(values, bits)), table, bits, accumulator)
         self.assertEqual(sums.dtype, dtype)
         expected = [
             (int(old) + int(table[index])) % (largest + 1)
@@ -262,10 +246,10 @@ class TableSumTest(InstructionSetTestCase):
         self.assertEqual(accumulator.ravel().tolist(), list(range(6)))
 
     def test_bad_arguments_are_refused(self):
-        packed, table, sums = _bytes([0]), np.zeros(16, np.int32), _bytes([0, 0])
+        packed, table, sums = as_bytes([0]), np.zeros(16, np.int32), as_bytes([0, 0])
         for message, args in [
-            ("packed .*1 bytes .*got 2", (_bytes([0, 0]), table, 4, sums)),
-            ("packed .*padding", (_bytes([16]), table, 4, _bytes([0]))),
+            ("packed .*1 bytes .*got 2", (as_bytes([0, 0]), table, 4, sums)),
+            ("packed .*padding", (as_bytes([16]), table, 4, as_bytes([0]))),
             (r"table .*16 values, got shape \(15,\)", (packed, table[1:], 4, sums)),
             (r"table .*got shape \(4, 4\)", (packed, table.reshape(4, 4), 4, sums)),
             ("table .*255, got 256 at index 3", (packed, np.arange(253, 269), 4, sums)),

@@ -1,29 +1,19 @@
 """tf_gc.kernels: selection and the packing of indices, on every instruction set."""
 
-import json
-import os
-
 import hypothesis
 import ml_dtypes
 import numpy as np
 from absl.testing import absltest, parameterized
 from hypothesis import strategies as st
 
+from tests import testing
+from tests.kernels.numpy_testing import InstructionSetTestCase, as_floats
 from tf_gc import kernels
-
-_GOLDEN = os.path.join(
-    os.path.dirname(os.path.abspath(__file__)), "..", "golden", "scale_com_figure_a2.json"
-)
-
-hypothesis.settings.register_profile(
-    "tf_gc", deadline=None, derandomize=True, database=None, max_examples=60
-)
-hypothesis.settings.load_profile("tf_gc")
 
 _FLOAT = st.one_of(
     st.floats(width=32), st.integers(-3, 3).map(float), st.sampled_from([0.0, -0.0, 1e-45])
 )
-_VALUES = st.lists(_FLOAT, max_size=200).map(lambda values: np.array(values, np.float32))
+_VALUES = st.lists(_FLOAT, max_size=200).map(as_floats)
 _SETS = st.integers(0, 400).flatmap(
     lambda size: st.tuples(
         st.sets(st.integers(0, max(size - 1, 0)), max_size=size).map(sorted), st.just(size)
@@ -75,14 +65,6 @@ def _indices(values):
     return np.array(values, np.int32)
 
 
-class InstructionSetTestCase(parameterized.TestCase):
-    """Runs on the instruction set that a test asks for."""
-
-    def tearDown(self):
-        kernels.set_instruction_set(kernels.instruction_sets()[-1])
-        super().tearDown()
-
-
 class TopKTest(InstructionSetTestCase):
     def test_by_hand(self):
         values = np.array([1, -5, 3, 0, -3, 4], np.float32)
@@ -104,7 +86,7 @@ class TopKTest(InstructionSetTestCase):
     )
     def test_many_gaussian_values(self, instruction_set, k):
         kernels.set_instruction_set(instruction_set)
-        values = np.random.default_rng(0).standard_normal(10**5).astype(np.float32)
+        values = testing.gaussian(10**5)
         np.testing.assert_array_equal(kernels.top_k_indices(values, k), _top_k(values, k))
 
     @parameterized.parameters(np.float16, ml_dtypes.bfloat16)
@@ -131,8 +113,7 @@ class ChunkArgmaxTest(InstructionSetTestCase):
     @parameterized.parameters(*kernels.instruction_sets())
     def test_gives_the_golden_indices_and_averages(self, instruction_set):
         kernels.set_instruction_set(instruction_set)
-        with open(_GOLDEN, encoding="utf-8") as file:
-            golden = json.load(file)
+        golden = testing.golden("scale_com_figure_a2")
         gradients = np.array(golden["gradients"], np.float32)
         indices = kernels.chunk_argmax(gradients[golden["leader"]], golden["chunk"])
         self.assertEqual(indices.tolist(), golden["indices"])

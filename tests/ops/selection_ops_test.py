@@ -1,27 +1,12 @@
 """tf_gc.ops: selection and the packing of indices, eagerly and in a tf.function."""
 
-import json
-import os
-
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
+from tests import testing
+from tests.ops.op_testing import MODES, OpTestCase, as_bytes, traced
 from tf_gc import kernels, ops
-
-_GOLDEN = os.path.join(
-    os.path.dirname(os.path.abspath(__file__)), "..", "golden", "scale_com_figure_a2.json"
-)
-
-# How a test calls the ops: as they are, and in a graph.
-_MODES = (
-    ("eager", lambda function: function),
-    ("graph", lambda function: tf.function(function, reduce_retracing=True)),
-)
-
-
-def _gaussian(size, seed=0):
-    return np.random.default_rng(seed).standard_normal(size).astype(np.float32)
 
 
 def _top_k(values, k):
@@ -30,47 +15,32 @@ def _top_k(values, k):
     return np.sort(np.argsort(-keys.astype(np.int64), kind="stable")[:k])
 
 
-def _bytes(values):
-    return tf.constant(values, tf.uint8, shape=[len(values)])
-
-
 def _indices(values):
     return tf.constant(values, tf.int32, shape=[len(values)])
 
 
-def _traced(function, *specs):
-    """The graph's output for inputs of which only the specs are known."""
-    return tf.function(function).get_concrete_function(*specs).structured_outputs
-
-
-class TopKTest(parameterized.TestCase):
-    @parameterized.named_parameters(*_MODES)
+class TopKTest(OpTestCase):
+    @parameterized.named_parameters(*MODES)
     def test_is_what_sorting_gives(self, compile_function):
         top_k_indices = compile_function(ops.top_k_indices)
         for n, k in [(0, 0), (1, 1), (100, 0), (100, 7), (50000, 500), (50000, 49999)]:
-            values = _gaussian(n)
+            values = testing.gaussian(n)
             for dtype in tf.int32, tf.int64:
                 indices = top_k_indices(tf.constant(values), tf.constant(k, dtype))
                 self.assertEqual(indices.dtype, tf.int32)
                 np.testing.assert_array_equal(indices, _top_k(values, k))
 
     def test_k_may_change_without_a_new_trace(self):
-        traces = []
-
-        @tf.function
-        def select(values, k):
-            traces.append(k)
-            return ops.top_k_indices(values, k)
-
-        values = _gaussian(1000)
+        select = tf.function(ops.top_k_indices)
+        values = testing.gaussian(1000)
         for k in 0, 10, 1000:
             selected = select(tf.constant(values), tf.constant(k))
             np.testing.assert_array_equal(selected, _top_k(values, k))
-        self.assertLen(traces, 1)
+        self.assertEqual(select.experimental_get_tracing_count(), 1)
 
     @parameterized.parameters(tf.float16, tf.bfloat16)
     def test_half_precision_is_selected_as_its_float32(self, dtype):
-        values = tf.cast(_gaussian(30000), dtype)
+        values = tf.cast(testing.gaussian(30000), dtype)
         expected = _top_k(tf.cast(values, tf.float32).numpy(), 300)
         np.testing.assert_array_equal(ops.top_k_indices(values, 300), expected)
 
@@ -80,18 +50,19 @@ class TopKTest(parameterized.TestCase):
         self.assertEqual(ops.top_k_indices(values, 4).numpy().tolist(), [2, 3, 4, 5])
 
     def test_large_tensors_use_all_threads_and_give_the_same(self):
-        values = _gaussian(3 * 10**6 + 7)
+        values = testing.gaussian(3 * 10**6 + 7)
         for k in 30000, 2 * 10**6:
-            expected = kernels.top_k_indices(values, k)
-            np.testing.assert_array_equal(ops.top_k_indices(values, k), expected)
+            [indices] = self.assert_same_on_any_threads(
+                lambda x, k=k: ops.top_k_indices(x, k), values
+            )
+            np.testing.assert_array_equal(indices, kernels.top_k_indices(values, k))
 
 
-class ChunkArgmaxTest(parameterized.TestCase):
-    @parameterized.named_parameters(*_MODES)
+class ChunkArgmaxTest(OpTestCase):
+    @parameterized.named_parameters(*MODES)
     def test_gives_the_golden_indices_and_averages(self, compile_function):
         chunk_argmax = compile_function(ops.chunk_argmax)
-        with open(_GOLDEN, encoding="utf-8") as file:
-            golden = json.load(file)
+        golden = testing.golden("scale_com_figure_a2")
         gradients = tf.constant(golden["gradients"])
         indices = chunk_argmax(gradients[golden["leader"]], tf.constant(golden["chunk"]))
         self.assertEqual(indices.numpy().tolist(), golden["indices"])
@@ -100,7 +71,7 @@ class ChunkArgmaxTest(parameterized.TestCase):
 
     @parameterized.parameters(tf.float32, tf.float16, tf.bfloat16)
     def test_every_chunk_gives_its_largest(self, dtype):
-        values = tf.cast(_gaussian(300001), dtype)
+        values = tf.cast(testing.gaussian(300001), dtype)
         magnitudes = np.abs(tf.cast(values, tf.float32).numpy())
         for chunk in 1, 3, 16, 100, 4096, 300000, 2**40:
             expected = [
@@ -114,8 +85,8 @@ class ChunkArgmaxTest(parameterized.TestCase):
         self.assertEqual(ops.chunk_argmax(tf.zeros([0]), 4).shape, [0])
 
 
-class IndexPackingTest(parameterized.TestCase):
-    @parameterized.named_parameters(*_MODES)
+class IndexPackingTest(OpTestCase):
+    @parameterized.named_parameters(*MODES)
     def test_indices_come_back(self, compile_function):
         pack = compile_function(ops.pack_indices)
         unpack = compile_function(ops.unpack_indices)
@@ -133,15 +104,7 @@ class IndexPackingTest(parameterized.TestCase):
         self.assertEqual(unpacked.numpy().tolist(), [0, 2**31 - 2])
 
 
-class ErrorTest(parameterized.TestCase):
-    def _assert_invalid(self, message, function, *args):
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
-            function(*args)
-
-    def _assert_data_loss(self, message, function, *args):
-        with self.assertRaisesRegex(tf.errors.DataLossError, message):
-            function(*args)
-
+class ErrorTest(OpTestCase):
     @parameterized.parameters(tf.int32, tf.int64)
     def test_numbers_out_of_range_are_named(self, dtype):
         def number(value):
@@ -153,13 +116,13 @@ class ErrorTest(parameterized.TestCase):
             ("k must be in 0 ... 5, got -1", ops.top_k_indices, (values, number(-1))),
             ("chunk must be in 1 .*, got 0", ops.chunk_argmax, (values, number(0))),
             ("size must be in 0 .*, got -3", ops.pack_indices, (_indices([]), number(-3))),
-            ("size must be in 0 .*, got -3", ops.unpack_indices, (_bytes([]), 0, number(-3))),
-            ("count must be in 0 ... 2, got 3", ops.unpack_indices, (_bytes([]), number(3), 2)),
-            ("count must be in 0 ... 2, got -1", ops.unpack_indices, (_bytes([]), number(-1), 2)),
+            ("size must be in 0 .*, got -3", ops.unpack_indices, (as_bytes([]), 0, number(-3))),
+            ("count must be in 0 ... 2, got 3", ops.unpack_indices, (as_bytes([]), number(3), 2)),
+            ("count must be in 0 ... 2, got -1", ops.unpack_indices, (as_bytes([]), number(-1), 2)),
         ]:
             with self.subTest(message=message):
-                self._assert_invalid(message, function, *args)
-        self._assert_invalid(
+                self.assert_invalid(message, function, *args)
+        self.assert_invalid(
             "size must be in 0 ... 2147483647, got 2147483648",
             ops.pack_indices,
             _indices([]),
@@ -176,11 +139,11 @@ class ErrorTest(parameterized.TestCase):
             (ops.pack_indices, (tf.zeros([1, 1], tf.int32), 1)),
             (ops.pack_indices, (_indices([0]), [1])),
             (ops.unpack_indices, (tf.zeros([1, 1], tf.uint8), 1, 1)),
-            (ops.unpack_indices, (_bytes([1]), [1], 1)),
-            (ops.unpack_indices, (_bytes([1]), 1, [1])),
+            (ops.unpack_indices, (as_bytes([1]), [1], 1)),
+            (ops.unpack_indices, (as_bytes([1]), 1, [1])),
         ]:
             with self.subTest(function=function.__name__):
-                self._assert_invalid("vector|scalar|rank", function, *args)
+                self.assert_invalid("vector|scalar|rank", function, *args)
 
     def test_indices_that_do_not_ascend_are_named_with_their_position(self):
         for bad, message in [
@@ -190,7 +153,7 @@ class ErrorTest(parameterized.TestCase):
             ([1, 10], "size - 1 = 9, got 10 at position 1"),
         ]:
             with self.subTest(bad=bad):
-                self._assert_invalid(message, ops.pack_indices, _indices(bad), 10)
+                self.assert_invalid(message, ops.pack_indices, _indices(bad), 10)
 
     def test_bytes_that_no_encoder_wrote_are_data_loss(self):
         for data, count, size, message in [
@@ -204,29 +167,26 @@ class ErrorTest(parameterized.TestCase):
             ([1], 2**31 - 1, 2**31 - 1, "packed must have 268435456 bytes"),
         ]:
             with self.subTest(data=data):
-                self._assert_data_loss(message, ops.unpack_indices, _bytes(data), count, size)
+                self.assert_data_loss(message, ops.unpack_indices, as_bytes(data), count, size)
 
     def test_there_is_no_gradient(self):
-        values = tf.constant(_gaussian(10))
-        with tf.GradientTape() as tape:
-            tape.watch(values)
-            indices = ops.top_k_indices(values, 3), ops.chunk_argmax(values, 3)
-            sums = [tf.reduce_sum(tf.cast(i, tf.float32)) for i in indices]
-        self.assertEqual(tape.gradient(sums, values), None)
+        self.assert_no_gradient(
+            lambda x: (ops.top_k_indices(x, 3), ops.chunk_argmax(x, 3)), testing.gaussian(10)
+        )
 
 
-class ShapeTest(parameterized.TestCase):
+class ShapeTest(OpTestCase):
     def test_constants_give_known_shapes(self):
         values = tf.TensorSpec([10], tf.float32)
         unknown = tf.TensorSpec([None], tf.float32)
-        self.assertEqual(_traced(lambda x: ops.top_k_indices(x, 3), values).shape, [3])
-        self.assertEqual(_traced(lambda x: ops.top_k_indices(x, 3), unknown).shape, [3])
-        self.assertEqual(_traced(lambda x: ops.chunk_argmax(x, 4), values).shape, [3])
+        self.assertEqual(traced(lambda x: ops.top_k_indices(x, 3), values).shape, [3])
+        self.assertEqual(traced(lambda x: ops.top_k_indices(x, 3), unknown).shape, [3])
+        self.assertEqual(traced(lambda x: ops.chunk_argmax(x, 4), values).shape, [3])
         indices = tf.TensorSpec([100], tf.int32)
-        packed = _traced(lambda x: ops.pack_indices(x, 10000), indices)
+        packed = traced(lambda x: ops.pack_indices(x, 10000), indices)
         expected = kernels.pack_indices(np.arange(100, dtype=np.int32), 10000)
         self.assertEqual(packed.shape, expected.shape)
-        unpacked = _traced(
+        unpacked = traced(
             lambda x: ops.unpack_indices(x, 100, 10000), tf.TensorSpec(None, tf.uint8)
         )
         self.assertEqual(unpacked.shape, [100])
@@ -236,14 +196,14 @@ class ShapeTest(parameterized.TestCase):
         values = tf.TensorSpec(None, tf.float32)
         packed = tf.TensorSpec(None, tf.uint8)
         indices = tf.TensorSpec([7], tf.int32)
-        for traced in [
-            _traced(ops.top_k_indices, tf.TensorSpec([10], tf.float32), number),
-            _traced(ops.chunk_argmax, tf.TensorSpec([10], tf.float32), number),
-            _traced(lambda x: ops.chunk_argmax(x, 4), values),
-            _traced(ops.pack_indices, indices, number),
-            _traced(ops.unpack_indices, packed, number, number),
+        for output in [
+            traced(ops.top_k_indices, tf.TensorSpec([10], tf.float32), number),
+            traced(ops.chunk_argmax, tf.TensorSpec([10], tf.float32), number),
+            traced(lambda x: ops.chunk_argmax(x, 4), values),
+            traced(ops.pack_indices, indices, number),
+            traced(ops.unpack_indices, packed, number, number),
         ]:
-            self.assertEqual(traced.shape.as_list(), [None])
+            self.assertEqual(output.shape.as_list(), [None])
 
     def test_what_cannot_fit_is_refused_while_tracing(self):
         values = tf.TensorSpec([5], tf.float32)
@@ -251,30 +211,27 @@ class ShapeTest(parameterized.TestCase):
         matrix = tf.TensorSpec([5, 5], tf.float32)
         indices = tf.TensorSpec([3], tf.int32)
         packed = tf.TensorSpec([3], tf.uint8)
-        for message, function, spec in [
-            ("k must be in 0 ... 5, got 6", lambda x: ops.top_k_indices(x, 6), values),
-            ("k must be in 0 .*got -1", lambda x: ops.top_k_indices(x, -1), unknown),
-            ("rank 1", lambda x: ops.top_k_indices(x, 1), matrix),
-            ("rank 0", lambda x: ops.top_k_indices(x, [1]), values),
-            ("chunk must be in 1 .*got 0", lambda x: ops.chunk_argmax(x, 0), unknown),
-            ("rank 1", lambda x: ops.chunk_argmax(x, 1), matrix),
-            ("size must be in 3 .*got 2", lambda x: ops.pack_indices(x, 2), indices),
-            (
-                "size must be in 0 .*got -1",
-                lambda x: ops.pack_indices(x, -1),
-                tf.TensorSpec([None], tf.int32),
-            ),
-            ("rank 0", lambda x: ops.pack_indices(x, [4]), indices),
-            ("count must be in 0 ... 4, got 5", lambda x: ops.unpack_indices(x, 5, 4), packed),
-            ("size must be in 0 .*got -4", lambda x: ops.unpack_indices(x, 5, -4), packed),
-            ("1 bytes for 3 indices", lambda x: ops.unpack_indices(x, 3, 8), packed),
-            ("rank 0", lambda x: ops.unpack_indices(x, [5], 4), packed),
-        ]:
-            with (
-                self.subTest(message=message),
-                self.assertRaisesRegex(ValueError, message),
-            ):
-                _traced(function, spec)
+        self.assert_refused_while_tracing(
+            [
+                ("k must be in 0 ... 5, got 6", lambda x: ops.top_k_indices(x, 6), values),
+                ("k must be in 0 .*got -1", lambda x: ops.top_k_indices(x, -1), unknown),
+                ("rank 1", lambda x: ops.top_k_indices(x, 1), matrix),
+                ("rank 0", lambda x: ops.top_k_indices(x, [1]), values),
+                ("chunk must be in 1 .*got 0", lambda x: ops.chunk_argmax(x, 0), unknown),
+                ("rank 1", lambda x: ops.chunk_argmax(x, 1), matrix),
+                ("size must be in 3 .*got 2", lambda x: ops.pack_indices(x, 2), indices),
+                (
+                    "size must be in 0 .*got -1",
+                    lambda x: ops.pack_indices(x, -1),
+                    tf.TensorSpec([None], tf.int32),
+                ),
+                ("rank 0", lambda x: ops.pack_indices(x, [4]), indices),
+                ("count must be in 0 ... 4, got 5", lambda x: ops.unpack_indices(x, 5, 4), packed),
+                ("size must be in 0 .*got -4", lambda x: ops.unpack_indices(x, 5, -4), packed),
+                ("1 bytes for 3 indices", lambda x: ops.unpack_indices(x, 3, 8), packed),
+                ("rank 0", lambda x: ops.unpack_indices(x, [5], 4), packed),
+            ]
+        )
 
 
 if __name__ == "__main__":

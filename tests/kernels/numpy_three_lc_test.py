@@ -1,7 +1,5 @@
 """tf_gc.kernels: 3LC for NumPy arrays, on every instruction set."""
 
-import json
-import os
 import threading
 
 import hypothesis
@@ -10,65 +8,33 @@ import numpy as np
 from absl.testing import absltest, parameterized
 from hypothesis import strategies as st
 
+from tests import testing
 from tests import three_lc_reference as reference
-from tf_gc import kernels
-
-_GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "three_lc.json")
-
-hypothesis.settings.register_profile(
-    "tf_gc", deadline=None, derandomize=True, database=None, max_examples=60
+from tests.kernels.numpy_testing import (
+    INSTRUCTION_SETS,
+    MODERATE_FLOAT,
+    InstructionSetTestCase,
+    as_bytes,
+    as_floats,
 )
-hypothesis.settings.load_profile("tf_gc")
-
-_NAN = float("nan")
-_INFINITY = float("inf")
-
-
-def _golden():
-    with open(_GOLDEN, encoding="utf-8") as file:
-        return json.load(file)
-
-
-def _gradient(size, seed=0):
-    """Values most of which are small, as gradients are."""
-    rng = np.random.default_rng(seed)
-    values = rng.standard_normal(size) * rng.choice([0.01, 1.0], size)
-    return values.astype(np.float32)
-
-
-def _bytes(values):
-    return np.array(values, np.uint8)
-
-
-def _floats(values):
-    return np.array(values, np.float32)
-
+from tf_gc import kernels
 
 _TERNARY = st.lists(st.integers(-1, 1), max_size=400).map(lambda values: np.array(values, np.int8))
 # Half of them 121, so that there are runs.
-_QUARTIC = st.lists(st.one_of(st.just(121), st.integers(0, 242)), max_size=400).map(_bytes)
-_FLOAT = st.floats(width=32, min_value=-(2.0**100), max_value=2.0**100)
-_VALUES = st.lists(_FLOAT, max_size=200).map(_floats)
+_QUARTIC = st.lists(st.one_of(st.just(121), st.integers(0, 242)), max_size=400).map(as_bytes)
+_VALUES = st.lists(MODERATE_FLOAT, max_size=200).map(as_floats)
 _MULTIPLIERS = st.floats(1, 2, exclude_max=True, width=32)
-
-
-class InstructionSetTestCase(parameterized.TestCase):
-    """Runs on the instruction set that a test asks for."""
-
-    def tearDown(self):
-        kernels.set_instruction_set(kernels.instruction_sets()[-1])
-        super().tearDown()
 
 
 class GoldenTest(InstructionSetTestCase):
     @parameterized.parameters(*kernels.instruction_sets())
     def test_three_lc_gives_the_golden_steps(self, instruction_set):
         kernels.set_instruction_set(instruction_set)
-        for case in _golden()["three_lc"]:
+        for case in testing.golden("three_lc")["three_lc"]:
             multiplier = case["sparsity_multiplier"]
             residual = np.zeros(case["n"], np.float32)
             for step in case["steps"]:
-                values = _floats(step["x"])
+                values = as_floats(step["x"])
                 scale, ternary, quantized_residual = kernels.three_lc_quantize(
                     values, residual, multiplier
                 )
@@ -78,20 +44,20 @@ class GoldenTest(InstructionSetTestCase):
                 self.assertEqual(kernels.quartic_encode(ternary).tolist(), step["quartic"])
                 self.assertEqual(encoded[:4].view("<f4")[0], scale)
                 self.assertEqual(encoded[4:].tolist(), step["zero_run"])
-                np.testing.assert_array_equal(residual, _floats(step["residual"]))
+                np.testing.assert_array_equal(residual, as_floats(step["residual"]))
                 np.testing.assert_array_equal(residual, quantized_residual)
 
     @parameterized.parameters(*kernels.instruction_sets())
     def test_zero_run_gives_the_golden_codes(self, instruction_set):
         kernels.set_instruction_set(instruction_set)
-        for case in _golden()["zero_run"]:
-            encoded = kernels.zero_run_encode(_bytes(case["quartic"]))
+        for case in testing.golden("three_lc")["zero_run"]:
+            encoded = kernels.zero_run_encode(as_bytes(case["quartic"]))
             self.assertEqual(encoded.tolist(), case["zero_run"])
             decoded = kernels.zero_run_decode(encoded, len(case["quartic"]))
             self.assertEqual(decoded.tolist(), case["quartic"])
 
     def test_zeros_shrink_280_fold(self):
-        case = _golden()["all_zero_ratio_280"]
+        case = testing.golden("three_lc")["all_zero_ratio_280"]
         zeros = np.zeros(case["values"], np.float32)
         encoded, residual = kernels.three_lc_encode(zeros, zeros, 1.0)
         self.assertEqual(encoded.tolist(), [0, 0, 0, 0] + [255] * case["bytes"])
@@ -149,15 +115,15 @@ class QuarticTest(InstructionSetTestCase):
 
     def test_a_byte_above_242_is_named_with_its_index(self):
         with self.assertRaisesRegex(ValueError, "encoded .*got 243 at index 1"):
-            kernels.quartic_decode(_bytes([0, 243, 0]), [15])
+            kernels.quartic_decode(as_bytes([0, 243, 0]), [15])
 
     def test_padding_other_than_zero_is_refused(self):
         with self.assertRaisesRegex(ValueError, "encoded .*got 1 at index 0"):
-            kernels.quartic_decode(_bytes([1]), [4])
+            kernels.quartic_decode(as_bytes([1]), [4])
 
     def test_a_size_that_does_not_fit_the_shape_is_refused(self):
         with self.assertRaisesRegex(ValueError, "encoded .*3 bytes .*got 2"):
-            kernels.quartic_decode(_bytes([0, 0]), [11])
+            kernels.quartic_decode(as_bytes([0, 0]), [11])
 
     def test_wrong_types_are_refused(self):
         with self.assertRaisesRegex(TypeError, "ternary .*int8, got int32"):
@@ -184,12 +150,12 @@ class ZeroRunTest(InstructionSetTestCase):
             (29, [255, 255, 121]),
         ]:
             with self.subTest(run=run):
-                quartic = _bytes([7] + [121] * run + [9])
+                quartic = as_bytes([7] + [121] * run + [9])
                 encoded = kernels.zero_run_encode(quartic)
                 self.assertEqual(encoded.tolist(), [7, *codes, 9])
                 np.testing.assert_array_equal(kernels.zero_run_decode(encoded, run + 2), quartic)
 
-    @hypothesis.given(_QUARTIC, st.sampled_from(kernels.instruction_sets()))
+    @hypothesis.given(_QUARTIC, INSTRUCTION_SETS)
     def test_decoding_inverts_encoding(self, quartic, instruction_set):
         kernels.set_instruction_set(instruction_set)
         encoded = kernels.zero_run_encode(quartic)
@@ -198,23 +164,23 @@ class ZeroRunTest(InstructionSetTestCase):
 
     def test_a_byte_above_242_is_named_with_its_index(self):
         with self.assertRaisesRegex(ValueError, "quartic .*got 255 at index 2"):
-            kernels.zero_run_encode(_bytes([0, 242, 255]))
+            kernels.zero_run_encode(as_bytes([0, 242, 255]))
 
     def test_truncated_and_over_long_encodings_are_refused(self):
         for encoded, size in [([], 1), ([7], 2), ([255], 13), ([7, 7], 1)]:
             with self.assertRaisesRegex(ValueError, f"size = {size} "):
-                kernels.zero_run_decode(_bytes(encoded), size)
+                kernels.zero_run_decode(as_bytes(encoded), size)
 
     def test_a_negative_size_is_refused(self):
         with self.assertRaisesRegex(ValueError, "size .*got -1"):
-            kernels.zero_run_decode(_bytes([]), -1)
+            kernels.zero_run_decode(as_bytes([]), -1)
 
 
 class ThreeLcTest(InstructionSetTestCase):
     def test_by_hand(self):
         # t = (1, -0.75, 0.5, 0.25, -1, 0), M = 1: 2 |t| > 1 for three of them.
-        values = _floats([1, -1, 0.5, 0.5, -1, 0])
-        residual = _floats([0, 0.25, 0, -0.25, 0, 0])
+        values = as_floats([1, -1, 0.5, 0.5, -1, 0])
+        residual = as_floats([0, 0.25, 0, -0.25, 0, 0])
         encoded, new_residual = kernels.three_lc_encode(values, residual, 1.0)
         self.assertEqual(encoded[:4].tobytes(), b"\x00\x00\x80\x3f")
         # Partitions (1, -1), (0, 0), (-1, 0) and twice padding, all plus 1.
@@ -226,7 +192,7 @@ class ThreeLcTest(InstructionSetTestCase):
     def test_half_the_scale_is_not_sent(self):
         # Round half to even: t / M = 1/2 gives 0.
         _, ternary, _ = kernels.three_lc_quantize(
-            _floats([1, 0.5, -0.5, np.nextafter(np.float32(0.5), 1)]),
+            as_floats([1, 0.5, -0.5, np.nextafter(np.float32(0.5), 1)]),
             np.zeros(4, np.float32),
             1.0,
         )
@@ -234,7 +200,9 @@ class ThreeLcTest(InstructionSetTestCase):
 
     @hypothesis.given(_VALUES, _MULTIPLIERS, st.data())
     def test_encoding_agrees_with_the_reference(self, values, multiplier, data):
-        residual = _floats(data.draw(st.lists(_FLOAT, min_size=values.size, max_size=values.size)))
+        residual = as_floats(
+            data.draw(st.lists(MODERATE_FLOAT, min_size=values.size, max_size=values.size))
+        )
         expected, expected_residual = reference.encode(values, residual, multiplier)
         for instruction_set in kernels.instruction_sets():
             kernels.set_instruction_set(instruction_set)
@@ -244,7 +212,7 @@ class ThreeLcTest(InstructionSetTestCase):
 
     def test_every_length_agrees_with_the_reference(self):
         for n in range(201):
-            values, residual = _gradient(n, n), _gradient(n, n + 1000)
+            values, residual = testing.gradient(n, n), testing.gradient(n, n + 1000)
             encoded, new_residual = kernels.three_lc_encode(values, residual, 1.25)
             expected, expected_residual = reference.encode(values, residual, 1.25)
             self.assertEqual(encoded.tolist(), expected)
@@ -253,7 +221,7 @@ class ThreeLcTest(InstructionSetTestCase):
     @parameterized.parameters(1.0, 1.5, 1.999)
     def test_delivered_plus_new_residual_is_values_plus_residual(self, multiplier):
         for n in [0, 1, 4, 5, 64, 199, 12345]:
-            values, residual = _gradient(n, 1), _gradient(n, 2)
+            values, residual = testing.gradient(n, 1), testing.gradient(n, 2)
             encoded, new_residual = kernels.three_lc_encode(values, residual, multiplier)
             delivered = kernels.three_lc_decode(encoded, [n])
             # t - M q is exact, so that adding M q gives t back.
@@ -262,20 +230,18 @@ class ThreeLcTest(InstructionSetTestCase):
             )
 
     def test_instruction_sets_agree_on_large_arrays(self):
-        values, residual = _gradient(300007, 1), _gradient(300007, 2)
-        results = []
-        for instruction_set in kernels.instruction_sets():
-            kernels.set_instruction_set(instruction_set)
+        values, residual = testing.gradient(300007, 1), testing.gradient(300007, 2)
+
+        def results():
             encoded, new_residual = kernels.three_lc_encode(values, residual, 1.75)
-            decoded = kernels.three_lc_decode(encoded, values.shape)
-            results.append((encoded.tobytes(), new_residual.tobytes(), decoded.tobytes()))
-        for result in results:
-            self.assertEqual(result, results[0])
+            return encoded, new_residual, kernels.three_lc_decode(encoded, values.shape)
+
+        self.assert_instruction_sets_agree(results)
 
     @parameterized.parameters(np.float16, ml_dtypes.bfloat16)
     def test_half_precision_is_encoded_as_its_float32(self, dtype):
-        values = _gradient(1000).astype(dtype)
-        residual = _gradient(1000, 1)
+        values = testing.gradient(1000).astype(dtype)
+        residual = testing.gradient(1000, 1)
         encoded, new_residual = kernels.three_lc_encode(values, residual, 1.5)
         expected, expected_residual = kernels.three_lc_encode(
             values.astype(np.float32), residual, 1.5
@@ -283,10 +249,10 @@ class ThreeLcTest(InstructionSetTestCase):
         np.testing.assert_array_equal(encoded, expected)
         np.testing.assert_array_equal(new_residual, expected_residual)
 
-    @parameterized.parameters(_NAN, _INFINITY, -_INFINITY)
+    @parameterized.parameters(np.nan, np.inf, -np.inf)
     def test_a_non_finite_value_arrives_as_nan_everywhere(self, bad):
         for n, index in [(1, 0), (7, 6), (1000, 500)]:
-            values, residual = _gradient(n), _gradient(n, 1)
+            values, residual = testing.gradient(n), testing.gradient(n, 1)
             values[index] = bad
             encoded, new_residual = kernels.three_lc_encode(values, residual, 1.0)
             self.assertEqual(encoded.size, 4)
@@ -298,19 +264,19 @@ class ThreeLcTest(InstructionSetTestCase):
             self.assertFalse(ternary.any())
 
     def test_a_scale_that_overflows_is_non_finite(self):
-        values = _floats([3e38, 1])
-        encoded, residual = kernels.three_lc_encode(values, _floats([0, 0]), 1.5)
+        values = as_floats([3e38, 1])
+        encoded, residual = kernels.three_lc_encode(values, as_floats([0, 0]), 1.5)
         self.assertTrue(np.isnan(kernels.three_lc_decode(encoded, [2])).all())
         self.assertEqual(residual.tolist(), [0, 0])
 
     def test_values_keep_their_arrays(self):
-        values, residual = _gradient(100), _gradient(100, 1)
+        values, residual = testing.gradient(100), testing.gradient(100, 1)
         before = values.copy(), residual.copy()
         kernels.three_lc_encode(values, residual, 1.0)
         np.testing.assert_array_equal(values, before[0])
         np.testing.assert_array_equal(residual, before[1])
 
-    @parameterized.parameters(0.0, 0.999, 2.0, -1.0, _NAN, _INFINITY)
+    @parameterized.parameters(0.0, 0.999, 2.0, -1.0, np.nan, np.inf)
     def test_a_sparsity_multiplier_outside_1_to_2_is_refused(self, multiplier):
         zeros = np.zeros(3, np.float32)
         for function in kernels.three_lc_encode, kernels.three_lc_quantize:
@@ -347,16 +313,16 @@ class ThreeLcTest(InstructionSetTestCase):
                 self.subTest(bad=bad),
                 self.assertRaisesRegex(ValueError, f"encoded.*{message}"),
             ):
-                kernels.three_lc_decode(_bytes(bad), [11])
+                kernels.three_lc_decode(as_bytes(bad), [11])
         with self.assertRaisesRegex(TypeError, "encoded .*uint8"):
             kernels.three_lc_decode(np.zeros(4, np.int8), [1])
         with self.assertRaisesRegex(ValueError, "shape .*negative.*-1"):
-            kernels.three_lc_decode(_bytes(one), [-1])
+            kernels.three_lc_decode(as_bytes(one), [-1])
         with self.assertRaisesRegex(ValueError, "ends before"):
-            kernels.three_lc_decode(_bytes([*one, 255]), [2**30, 2**30])
+            kernels.three_lc_decode(as_bytes([*one, 255]), [2**30, 2**30])
 
     def test_threads_may_call_at_once(self):
-        values, residual = _gradient(100003), _gradient(100003, 1)
+        values, residual = testing.gradient(100003), testing.gradient(100003, 1)
         expected, _ = kernels.three_lc_encode(values, residual, 1.0)
         results = [None] * 4
 

@@ -4,46 +4,29 @@ The statistical tests have fixed seeds. Each says how probable it is that a
 correct generator fails it for a seed that is drawn at random.
 """
 
-import json
-import os
-
 import hypothesis
 import ml_dtypes
 import numpy as np
 from absl.testing import absltest, parameterized
 from hypothesis import strategies as st
 
-from tests import philox_reference, signs_reference
+from tests import philox_reference, signs_reference, testing
+from tests.kernels.numpy_testing import (
+    ANY_FLOATS,
+    INSTRUCTION_SETS,
+    INT64,
+    InstructionSetTestCase,
+    as_bytes,
+)
 from tf_gc import kernels
-
-_GOLDEN = os.path.join(
-    os.path.dirname(os.path.abspath(__file__)), "..", "golden", "marsit_merge.json"
-)
-
-hypothesis.settings.register_profile(
-    "tf_gc", deadline=None, derandomize=True, database=None, max_examples=60
-)
-hypothesis.settings.load_profile("tf_gc")
-
-_NAN = float("nan")
-_INFINITY = float("inf")
 
 # Bits of a statistical test: 2^22, in bytes.
 _SAMPLE = 2**19
 
-_FLOATS = st.lists(st.floats(width=32), max_size=200).map(lambda x: np.array(x, np.float32))
 _SEEDS = st.one_of(
-    st.integers(-(2**63), 2**63 - 1),
-    st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1)),
+    INT64,
+    st.tuples(INT64, INT64),
 )
-
-
-def _bytes(values):
-    return np.array(values, np.uint8)
-
-
-def _random_bytes(size, seed):
-    return np.random.default_rng(seed).integers(0, 256, size).astype(np.uint8)
 
 
 def _ones(size):
@@ -68,22 +51,14 @@ def _ring(workers, seed):
     return aggregate
 
 
-class InstructionSetTestCase(parameterized.TestCase):
-    """Runs on the instruction set that a test asks for."""
-
-    def tearDown(self):
-        kernels.set_instruction_set(kernels.instruction_sets()[-1])
-        super().tearDown()
-
-
 class SignPackTest(InstructionSetTestCase):
     def test_by_hand(self):
-        values = np.array([1, -1, 0, -0.0, _NAN, _INFINITY, -_INFINITY, 1e-45, -1e-45], np.float32)
+        values = np.array([1, -1, 0, -0.0, np.nan, np.inf, -np.inf, 1e-45, -1e-45], np.float32)
         packed = kernels.sign_pack(values)
         self.assertEqual(packed.tolist(), [1 + 4 + 8 + 32 + 128, 0])
         self.assertEqual(kernels.sign_unpack(packed, 9).tolist(), [1, -1, 1, 1, -1, 1, -1, 1, -1])
 
-    @hypothesis.given(_FLOATS, st.sampled_from(kernels.instruction_sets()))
+    @hypothesis.given(ANY_FLOATS, INSTRUCTION_SETS)
     def test_packing_agrees_with_numpy(self, values, instruction_set):
         kernels.set_instruction_set(instruction_set)
         packed = kernels.sign_pack(values)
@@ -95,7 +70,7 @@ class SignPackTest(InstructionSetTestCase):
     @parameterized.parameters(np.float16, ml_dtypes.bfloat16)
     def test_half_precision_has_the_signs_of_its_float32(self, dtype):
         smallest = ml_dtypes.finfo(dtype).smallest_subnormal
-        special = np.array([0, -0.0, _NAN, -_INFINITY, smallest, -smallest], dtype)
+        special = np.array([0, -0.0, np.nan, -np.inf, smallest, -smallest], dtype)
         for values in special, np.random.default_rng(0).standard_normal(1001).astype(dtype):
             np.testing.assert_array_equal(
                 kernels.sign_pack(values), signs_reference.pack(values.astype(np.float32) >= 0)
@@ -108,7 +83,7 @@ class SignPackTest(InstructionSetTestCase):
 
     def test_nothing_takes_no_bytes(self):
         self.assertEqual(kernels.sign_pack(np.zeros([3, 0], np.float32)).shape, (0,))
-        self.assertEqual(kernels.sign_unpack(_bytes([]), 0).shape, (0,))
+        self.assertEqual(kernels.sign_unpack(as_bytes([]), 0).shape, (0,))
 
     def test_bad_arguments_are_refused(self):
         with self.assertRaisesRegex(TypeError, "values .*got float64"):
@@ -121,9 +96,9 @@ class SignPackTest(InstructionSetTestCase):
             with self.assertRaisesRegex(ValueError, f"packed .*{size} values, got {wrong}"):
                 kernels.sign_unpack(_zeros(wrong), size)
         with self.assertRaisesRegex(ValueError, "size .*got -1"):
-            kernels.sign_unpack(_bytes([]), -1)
+            kernels.sign_unpack(as_bytes([]), -1)
         with self.assertRaisesRegex(ValueError, "padding .*9 values, got the last byte 2"):
-            kernels.sign_unpack(_bytes([255, 2]), 9)
+            kernels.sign_unpack(as_bytes([255, 2]), 9)
 
 
 class SignMergeTest(InstructionSetTestCase):
@@ -133,11 +108,11 @@ class SignMergeTest(InstructionSetTestCase):
         st.integers(1, 2**20),
         st.integers(1, 2**20),
         _SEEDS,
-        st.sampled_from(kernels.instruction_sets()),
+        INSTRUCTION_SETS,
     )
     def test_merging_agrees_with_the_reference(self, size, bits, i, j, seed, instruction_set):
         kernels.set_instruction_set(instruction_set)
-        first, second = _random_bytes(size, bits), _random_bytes(size, bits + 1)
+        first, second = testing.random_bytes(size, bits), testing.random_bytes(size, bits + 1)
         words = philox_reference.words(seed, signs_reference.blocks(size))
         np.testing.assert_array_equal(
             kernels.sign_merge(first, second, i, j, seed),
@@ -146,22 +121,18 @@ class SignMergeTest(InstructionSetTestCase):
 
     @parameterized.parameters((1, 1), (1, 2), (7, 1), (3, 5), (1, 1000000))
     def test_instruction_sets_agree_and_agreeing_bits_stay(self, i, j):
-        first, second = _random_bytes(100003, 1), _random_bytes(100003, 2)
-        results = []
-        for instruction_set in kernels.instruction_sets():
-            kernels.set_instruction_set(instruction_set)
-            merged = kernels.sign_merge(first, second, i, j, 5)
-            self.assertFalse(np.any((merged ^ first) & ~(first ^ second)))
-            results.append(merged.tobytes())
-        self.assertLen(set(results), 1)
+        first, second = testing.random_bytes(100003, 1), testing.random_bytes(100003, 2)
+        [merged] = self.assert_instruction_sets_agree(
+            lambda: [kernels.sign_merge(first, second, i, j, 5)]
+        )
+        self.assertFalse(np.any((merged ^ first) & ~(first ^ second)))
 
     @parameterized.parameters(*kernels.instruction_sets())
     def test_the_merging_rule_is_the_golden_one(self, instruction_set):
         # The drawn bit v is what was kept where the bits differ. |z| < 4.5
         # fails with probability 7e-6 for each of 12 cases.
         kernels.set_instruction_set(instruction_set)
-        with open(_GOLDEN, encoding="utf-8") as file:
-            golden = json.load(file)
+        golden = testing.golden("marsit_merge")
         for case in golden:
             m, incoming, local = case["m"], case["incoming"], case["local"]
             aggregate, own = (_ones(_SAMPLE) * bit for bit in (incoming, local))
@@ -178,7 +149,7 @@ class SignMergeTest(InstructionSetTestCase):
             self.assertLess(abs(z), 4.5, case)
 
     def test_a_seed_is_an_integer_or_two(self):
-        first, second = _random_bytes(100, 1), _random_bytes(100, 2)
+        first, second = testing.random_bytes(100, 1), testing.random_bytes(100, 2)
 
         def merge(seed):
             return kernels.sign_merge(first, second, 1, 2, seed).tobytes()
@@ -188,7 +159,7 @@ class SignMergeTest(InstructionSetTestCase):
         self.assertLen({merge(seed) for seed in (3, 4, (3, 1), -3, 3 + 2**32)}, 5)
 
     def test_inputs_keep_their_bytes(self):
-        first, second = _random_bytes(100, 1), _random_bytes(100, 2)
+        first, second = testing.random_bytes(100, 1), testing.random_bytes(100, 2)
         before = first.copy(), second.copy()
         kernels.sign_merge(first, second, 1, 2, 0)
         np.testing.assert_array_equal(first, before[0])
@@ -244,12 +215,12 @@ class UnbiasedTest(parameterized.TestCase):
 
     @parameterized.parameters(2, 3, 8)
     def test_a_ring_of_workers(self, count):
-        workers = [_random_bytes(_SAMPLE, w) for w in range(count)]
+        workers = [testing.random_bytes(_SAMPLE, w) for w in range(count)]
         self._assert_means(workers, _ring(workers, 11))
 
     @parameterized.parameters((2, 2), (3, 1), (4, 2), (3, 5))
     def test_groups_as_a_torus_merges_them(self, i, j):
-        workers = [_random_bytes(_SAMPLE, w) for w in range(i + j)]
+        workers = [testing.random_bytes(_SAMPLE, w) for w in range(i + j)]
         rows = _ring(workers[:i], 12), _ring(workers[i:], 13)
         self._assert_means(workers, kernels.sign_merge(*rows, i, j, 14))
 
@@ -295,7 +266,7 @@ class IndependenceTest(parameterized.TestCase):
         for density in 1, 4:
             differ = _ones(_SAMPLE)
             for k in range(density - 1):
-                differ &= _random_bytes(_SAMPLE, k)
+                differ &= testing.random_bytes(_SAMPLE, k)
             kept = signs_reference.bits(
                 kernels.sign_merge(differ, _zeros(_SAMPLE), 1, 2, 23)
             ).reshape(-1, 128)

@@ -6,27 +6,17 @@ import numpy as np
 from absl.testing import absltest, parameterized
 from hypothesis import strategies as st
 
-from tests import philox_reference, three_lc_reference
+from tests import philox_reference, testing, three_lc_reference
+from tests.kernels.numpy_testing import (
+    ANY_FLOATS,
+    INSTRUCTION_SETS,
+    INT64,
+    InstructionSetTestCase,
+    as_floats,
+)
 from tf_gc import kernels
 
-hypothesis.settings.register_profile(
-    "tf_gc", deadline=None, derandomize=True, database=None, max_examples=60
-)
-hypothesis.settings.load_profile("tf_gc")
-
-_NAN = float("nan")
-_INFINITY = float("inf")
-
-_VALUES = st.lists(st.floats(width=32), max_size=200).map(lambda x: np.array(x, np.float32))
 _SCALES = st.floats(0, width=32, allow_infinity=False, allow_nan=False)
-
-
-def _floats(values):
-    return np.array(values, np.float32)
-
-
-def _gaussian(size, seed=0):
-    return np.random.default_rng(seed).standard_normal(size).astype(np.float32)
 
 
 def _nearest(values, scale):
@@ -46,27 +36,19 @@ def _stochastic(values, scale, seed):
     return np.where(is_large, np.where(values > 0, 1, -1), 0)
 
 
-class InstructionSetTestCase(parameterized.TestCase):
-    """Runs on the instruction set that a test asks for."""
-
-    def tearDown(self):
-        kernels.set_instruction_set(kernels.instruction_sets()[-1])
-        super().tearDown()
-
-
 class TernaryQuantizeTest(InstructionSetTestCase):
     def test_by_hand(self):
-        values = _floats([[0.5, 0.75, -0.75, -0.5], [0, _NAN, _INFINITY, -_INFINITY]])
+        values = as_floats([[0.5, 0.75, -0.75, -0.5], [0, np.nan, np.inf, -np.inf]])
         ternary = kernels.ternary_quantize(values, 1.0)
         self.assertEqual(ternary.tolist(), [[0, 1, -1, 0], [0, 0, 1, -1]])
         self.assertEqual(ternary.dtype, np.int8)
 
-    @hypothesis.given(_VALUES, _SCALES, st.sampled_from(kernels.instruction_sets()))
+    @hypothesis.given(ANY_FLOATS, _SCALES, INSTRUCTION_SETS)
     def test_agrees_with_the_reference(self, values, scale, instruction_set):
         kernels.set_instruction_set(instruction_set)
         # The scale itself and its half are the hard ones.
         hard = np.float32(scale)
-        values = np.concatenate([values, _floats([hard, -hard, hard / 2, -hard / 2])])
+        values = np.concatenate([values, as_floats([hard, -hard, hard / 2, -hard / 2])])
         np.testing.assert_array_equal(
             kernels.ternary_quantize(values, scale), _nearest(values, scale)
         )
@@ -74,7 +56,7 @@ class TernaryQuantizeTest(InstructionSetTestCase):
     @parameterized.parameters(1.0, 1.5, 1.999)
     def test_gives_what_3lc_sends_without_a_residual(self, multiplier):
         for n in 0, 1, 5, 64, 199, 12345:
-            values = _gaussian(n)
+            values = testing.gaussian(n)
             scale, sent, _ = kernels.three_lc_quantize(values, np.zeros(n, np.float32), multiplier)
             ternary = kernels.ternary_quantize(values, scale)
             np.testing.assert_array_equal(ternary, sent)
@@ -85,28 +67,25 @@ class TernaryQuantizeTest(InstructionSetTestCase):
 
 class StochasticTernaryQuantizeTest(InstructionSetTestCase):
     @hypothesis.given(
-        _VALUES,
+        ANY_FLOATS,
         _SCALES,
-        st.integers(-(2**63), 2**63 - 1),
-        st.sampled_from(kernels.instruction_sets()),
+        INT64,
+        INSTRUCTION_SETS,
     )
     def test_agrees_with_the_reference(self, values, scale, seed, instruction_set):
         kernels.set_instruction_set(instruction_set)
         hard = np.float32(scale)
-        values = np.concatenate([values, _floats([hard, -hard, hard / 2, hard / 65536])])
+        values = np.concatenate([values, as_floats([hard, -hard, hard / 2, hard / 65536])])
         np.testing.assert_array_equal(
             kernels.stochastic_ternary_quantize(values, scale, seed),
             _stochastic(values, scale, seed),
         )
 
     def test_instruction_sets_agree_on_large_arrays(self):
-        values = _gaussian(300007)
-        results = []
-        for instruction_set in kernels.instruction_sets():
-            kernels.set_instruction_set(instruction_set)
-            ternary = kernels.stochastic_ternary_quantize(values, 2.5, (1, 2))
-            results.append(ternary.tobytes())
-        self.assertLen(set(results), 1)
+        values = testing.gaussian(300007)
+        self.assert_instruction_sets_agree(
+            lambda: [kernels.stochastic_ternary_quantize(values, 2.5, (1, 2))]
+        )
 
     @parameterized.parameters(1.0, 0.7, 1.2e-38)
     def test_is_unbiased_up_to_the_scale(self, scale):
@@ -127,7 +106,7 @@ class StochasticTernaryQuantizeTest(InstructionSetTestCase):
             self.assertLess(abs(z), 4.5, fraction)
 
     def test_values_above_the_scale_have_their_sign(self):
-        values = np.tile(_floats([1, -1, 1.5, -2, 3e38, -_INFINITY]), 20000)
+        values = np.tile(as_floats([1, -1, 1.5, -2, 3e38, -np.inf]), 20000)
         ternary = kernels.stochastic_ternary_quantize(values, 1.0, 0)
         np.testing.assert_array_equal(ternary, np.sign(values))
 
@@ -142,7 +121,7 @@ class StochasticTernaryQuantizeTest(InstructionSetTestCase):
 
     def test_a_seed_is_an_integer_or_two(self):
         def quantize(seed):
-            return kernels.stochastic_ternary_quantize(_gaussian(100), 3.0, seed).tobytes()
+            return kernels.stochastic_ternary_quantize(testing.gaussian(100), 3.0, seed).tobytes()
 
         self.assertEqual(quantize(3), quantize((3, 0)))
         self.assertLen({quantize(seed) for seed in (3, 4, (3, 1), -3)}, 4)
@@ -155,7 +134,7 @@ class BothTest(parameterized.TestCase):
 
     @parameterized.parameters(np.float16, ml_dtypes.bfloat16)
     def test_half_precision_is_quantized_as_its_float32(self, dtype):
-        values = _gaussian(1000).astype(dtype)
+        values = testing.gaussian(1000).astype(dtype)
         for got, expected in zip(
             self._quantize_both(values, 1.5),
             self._quantize_both(values.astype(np.float32), 1.5),
@@ -164,7 +143,7 @@ class BothTest(parameterized.TestCase):
             np.testing.assert_array_equal(got, expected)
 
     def test_a_scale_of_zero_gives_zeros(self):
-        values = _floats([0, 1, -1, 1e-45, _NAN, _INFINITY, -_INFINITY])
+        values = as_floats([0, 1, -1, 1e-45, np.nan, np.inf, -np.inf])
         for ternary in self._quantize_both(values, 0.0):
             self.assertFalse(ternary.any())
 
@@ -174,12 +153,12 @@ class BothTest(parameterized.TestCase):
             self.assertEqual(ternary.shape, shape)
             self.assertTrue(np.all(ternary == 1))
 
-    @parameterized.parameters(-1e-45, -1.0, _NAN, _INFINITY, -_INFINITY, 1e39)
+    @parameterized.parameters(-1e-45, -1.0, np.nan, np.inf, -np.inf, 1e39)
     def test_a_scale_that_is_negative_or_not_finite_is_refused(self, scale):
         with self.assertRaisesRegex(ValueError, "scale must be finite and at least 0, got"):
-            kernels.ternary_quantize(_gaussian(3), scale)
+            kernels.ternary_quantize(testing.gaussian(3), scale)
         with self.assertRaisesRegex(ValueError, "scale must be finite and at least 0, got"):
-            kernels.stochastic_ternary_quantize(_gaussian(3), scale, 0)
+            kernels.stochastic_ternary_quantize(testing.gaussian(3), scale, 0)
 
     def test_wrong_types_are_refused(self):
         with self.assertRaisesRegex(TypeError, "values .*got float64"):
@@ -187,7 +166,7 @@ class BothTest(parameterized.TestCase):
         with self.assertRaisesRegex(TypeError, "values .*got int8"):
             kernels.stochastic_ternary_quantize(np.zeros(3, np.int8), 1.0, 0)
         with self.assertRaisesRegex(ValueError, "seed"):
-            kernels.stochastic_ternary_quantize(_gaussian(3), 1.0, [1, 2, 3])
+            kernels.stochastic_ternary_quantize(testing.gaussian(3), 1.0, [1, 2, 3])
 
 
 if __name__ == "__main__":
