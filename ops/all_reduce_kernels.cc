@@ -90,8 +90,7 @@ class ExactAllReduceOp : public AllReduceOp {
   using AllReduceOp::AllReduceOp;
 
  private:
-  absl::Status AllReduce(OpKernelContext* context,
-                         const RunHop& run) override {
+  absl::Status AllReduce(OpKernelContext* context, const RunHop& run) override {
     OpInputList gradients;
     TF_RETURN_IF_ERROR(context->input_list("gradients", &gradients));
     std::vector<ExactVariable<T>> variables;
@@ -129,8 +128,7 @@ class ThreeLcAllReduceOp : public AllReduceOp {
   using AllReduceOp::AllReduceOp;
 
  private:
-  absl::Status AllReduce(OpKernelContext* context,
-                         const RunHop& run) override {
+  absl::Status AllReduce(OpKernelContext* context, const RunHop& run) override {
     float sparsity_multiplier = 0;
     TF_RETURN_IF_ERROR(SparsityMultiplier(context, &sparsity_multiplier));
     OpInputList gradients;

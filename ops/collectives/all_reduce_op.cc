@@ -191,8 +191,7 @@ absl::Status AllReduceOp::RunExchange(OpKernelContext* context,
   };
   const BucketLayout layout(sizes, ranks, hop->piece_values());
   Mailbox mailbox(transport.get(), timeout_seconds_);
-  Exchange exchange(&layout, rank, bucket->traffic().rounds, hop,
-                           &mailbox);
+  Exchange exchange(&layout, rank, bucket->traffic().rounds, hop, &mailbox);
   TF_RETURN_IF_ERROR(ShardedServerAllReduce(&exchange));
   CountTraffic(exchange, mailbox, bucket);
   return absl::OkStatus();

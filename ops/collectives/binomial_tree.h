@@ -8,8 +8,8 @@
 
 namespace tf_gc {
 
-// Rank r's parent is r without its lowest bit. The children, and their subtrees,
-// are in the order in which they are done: the smallest first.
+// Rank r's parent is r without its lowest bit. The children, and their
+// subtrees, are in the order in which they are done: the smallest first.
 class BinomialTree {
  public:
   BinomialTree(int rank, int ranks) : rank_(rank) {

@@ -10,9 +10,9 @@ namespace tf_gc {
 
 // All-reduce in 2 (ranks - 1) hops: each shard goes around the ring, every rank
 // merging its own values into what comes (reduce-scatter), then its result goes
-// around once more (all-gather). A rank sends and receives 2 (ranks - 1) / ranks
-// of the bucket, to and from one neighbour each. Pieces follow each other: while
-// one is merged the next one is on its way.
+// around once more (all-gather). A rank sends and receives 2 (ranks - 1) /
+// ranks of the bucket, to and from one neighbour each. Pieces follow each
+// other: while one is merged the next one is on its way.
 absl::Status RingAllReduce(Exchange* exchange);
 
 // The same on a torus of `rows` times `columns` ranks, rank = row * columns +

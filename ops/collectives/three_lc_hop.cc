@@ -100,6 +100,7 @@ int64_t ThreeLcHop::MaxBodySize(const Piece& piece, int count) const {
 }
 
 void ThreeLcHop::Prepare(const BucketLayout& layout, int rank) {
+  ranks_ = layout.ranks();
   // The values that the rank serves itself are looked at, but do not count for
   // the scale: what is left of sums there is larger than what is sent.
   std::vector<float> max_abs(variables_.size());
@@ -126,7 +127,8 @@ void ThreeLcHop::Prepare(const BucketLayout& layout, int rank) {
 
 int64_t ThreeLcHop::Encode(const Piece& piece, int count, uint8_t* body) {
   encoded_sizes_.clear();
-  return count == 1 ? EncodeContribution(piece, body) : EncodeSum(piece, body);
+  return count == ranks_ ? EncodeSum(piece, body)
+                         : EncodeContribution(piece, body);
 }
 
 void ThreeLcHop::Count(const Piece& piece, int64_t, int receivers,

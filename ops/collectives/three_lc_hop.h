@@ -31,8 +31,8 @@ struct ThreeLcVariable {
 // exactly and leaves nothing. So the residuals of all ranks add up to all that
 // is undelivered, in units of the sum.
 //
-// A message holds what one rank has contributed, or all: this is for the sharded
-// server.
+// A message holds what one rank has contributed, or all: this is for the
+// sharded server.
 //
 // A variable that is non-finite on any rank becomes NaN on all, and its
 // residual is not to be replaced. Every contribution tells every server which
@@ -71,10 +71,11 @@ class ThreeLcHop : public Hop {
   const float sparsity_multiplier_;
   const float divisor_;
   const CommitCallback commit_;
+  int ranks_ = 0;
   // Of what this rank sends of each variable; NaN where that is non-finite
   // here.
   std::vector<float> scales_;
-  std::vector<bool> non_finite_;  // anywhere
+  std::vector<bool> non_finite_;        // anywhere
   std::vector<int64_t> encoded_sizes_;  // of the segments encoded last
 };
 

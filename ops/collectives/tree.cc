@@ -31,8 +31,8 @@ absl::Status TreeAllReduce(Exchange* exchange) {
     int count = 1;
     if (!children.empty()) exchange->hop().Start(piece);
     for (size_t child = 0; child < children.size(); ++child) {
-      TF_GC_RETURN_IF_ERROR(exchange->Merge(
-          children[child], count, tree.subtree_size(child), piece));
+      TF_GC_RETURN_IF_ERROR(exchange->Merge(children[child], count,
+                                            tree.subtree_size(child), piece));
       count += tree.subtree_size(child);
     }
     if (tree.is_root()) {

@@ -86,9 +86,11 @@ absl::Status AddContribution(const Piece& piece,
                              const std::vector<uint8_t>& body,
                              Variables* variables) {
   ThreeLcHop hop = variables->MakeHop();
+  std::vector<int64_t> sizes;
+  for (const Segment& segment : piece.segments) sizes.push_back(segment.length);
+  hop.Prepare(BucketLayout(sizes, kRanks, hop.piece_values()), 0);
   hop.Start(piece);
-  const absl::Status status =
-      hop.Merge(piece, 1, 1, body.data(), body.size());
+  const absl::Status status = hop.Merge(piece, 1, 1, body.data(), body.size());
   if (!status.ok()) return status;
   // What was added can be sent on.
   std::vector<uint8_t> sum(hop.MaxBodySize(piece, kRanks));
