@@ -90,8 +90,7 @@ class ExactAllReduceOp : public AllReduceOp {
   using AllReduceOp::AllReduceOp;
 
  private:
-  absl::Status AllReduce(OpKernelContext* context,
-                         const Exchange& exchange) override {
+  absl::Status AllReduce(OpKernelContext* context, const RunHop& run) override {
     OpInputList gradients;
     TF_RETURN_IF_ERROR(context->input_list("gradients", &gradients));
     std::vector<ExactVariable<T>> variables;
@@ -103,7 +102,7 @@ class ExactAllReduceOp : public AllReduceOp {
           {gradients[i].flat<T>().data(), reduced->template flat<T>().data()});
     }
     ExactHop<T> hop(std::move(variables), divisor());
-    return exchange(&hop);
+    return run(&hop);
   }
 };
 
@@ -129,8 +128,7 @@ class ThreeLcAllReduceOp : public AllReduceOp {
   using AllReduceOp::AllReduceOp;
 
  private:
-  absl::Status AllReduce(OpKernelContext* context,
-                         const Exchange& exchange) override {
+  absl::Status AllReduce(OpKernelContext* context, const RunHop& run) override {
     float sparsity_multiplier = 0;
     TF_RETURN_IF_ERROR(SparsityMultiplier(context, &sparsity_multiplier));
     OpInputList gradients;
@@ -152,7 +150,7 @@ class ThreeLcAllReduceOp : public AllReduceOp {
                      return Commit(context, non_finite, &states, &reduced,
                                    &variables);
                    });
-    TF_RETURN_IF_ERROR(exchange(&hop));
+    TF_RETURN_IF_ERROR(run(&hop));
     for (int i = 0; i < gradients.size(); ++i) {
       TF_RETURN_IF_ERROR(SetOutput(context, i, reduced[i]));
     }

@@ -35,24 +35,15 @@ bool IsCancelled(OpKernelContext* context) {
 }
 
 // Adds what one exchange has sent to the bucket's counts.
-void CountTraffic(const BucketLayout& layout, int rank, int ranks,
-                  const Hop& hop, const Mailbox& mailbox, Bucket* bucket) {
+void CountTraffic(const Exchange& exchange, const Mailbox& mailbox,
+                  Bucket* bucket) {
   Traffic traffic = bucket->traffic();
   ++traffic.rounds;
   traffic.bytes_sent += mailbox.bytes_sent();
   traffic.bytes_received += mailbox.bytes_received();
-  for (int r = 0; r < ranks; ++r) {
-    const int receivers = r == rank ? ranks - 1 : 1;
-    for (const Piece& piece : layout.shard(r)) {
-      for (const Segment& segment : piece.segments) {
-        traffic.values_sent[segment.variable] += receivers * segment.length;
-      }
-    }
-  }
   for (int v = 0; v < bucket->variables(); ++v) {
-    traffic.payload_bytes_sent[v] +=
-        hop.encoded_bytes(Phase::kContribution, v) +
-        (ranks - 1) * hop.encoded_bytes(Phase::kSum, v);
+    traffic.values_sent[v] += exchange.traffic()[v].values;
+    traffic.payload_bytes_sent[v] += exchange.traffic()[v].bytes;
   }
   bucket->set_traffic(std::move(traffic));
 }
@@ -200,9 +191,9 @@ absl::Status AllReduceOp::RunExchange(OpKernelContext* context,
   };
   const BucketLayout layout(sizes, ranks, hop->piece_values());
   Mailbox mailbox(transport.get(), timeout_seconds_);
-  TF_RETURN_IF_ERROR(ShardedServerAllReduce(
-      layout, rank, ranks, bucket->traffic().rounds, hop, &mailbox));
-  CountTraffic(layout, rank, ranks, *hop, mailbox, bucket);
+  Exchange exchange(&layout, rank, bucket->traffic().rounds, hop, &mailbox);
+  TF_RETURN_IF_ERROR(ShardedServerAllReduce(&exchange));
+  CountTraffic(exchange, mailbox, bucket);
   return absl::OkStatus();
 }
 

@@ -36,10 +36,10 @@ class AllReduceOp : public tensorflow::AsyncOpKernel {
                     DoneCallback done) final;
 
  protected:
-  // Makes the hop, calls exchange(hop) and sets the outputs.
-  using Exchange = std::function<absl::Status(Hop*)>;
+  // Makes the hop, calls run(hop) and sets the outputs.
+  using RunHop = std::function<absl::Status(Hop*)>;
   virtual absl::Status AllReduce(tensorflow::OpKernelContext* context,
-                                 const Exchange& exchange) = 0;
+                                 const RunHop& run) = 0;
 
   // What the sums are divided by.
   float divisor() const { return mean_ ? group_size_ : 1; }

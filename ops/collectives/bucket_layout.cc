@@ -11,9 +11,8 @@ constexpr int64_t kAlignment = 16;
 
 // The segments of the values [begin, end) of the concatenated variables.
 Piece CutPiece(const std::vector<int64_t>& variable_sizes, int64_t begin,
-               int64_t end) {
-  Piece piece;
-  piece.values = end - begin;
+               int64_t end, uint32_t index) {
+  Piece piece = {{}, end - begin, begin, index};
   int64_t first = 0;  // of the variable, in the concatenation
   for (size_t v = 0; v < variable_sizes.size() && first < end; ++v) {
     const int64_t last = first + variable_sizes[v];
@@ -30,19 +29,21 @@ Piece CutPiece(const std::vector<int64_t>& variable_sizes, int64_t begin,
 
 BucketLayout::BucketLayout(const std::vector<int64_t>& variable_sizes,
                            int ranks, int64_t piece_values)
-    : shards_(ranks) {
-  const int64_t total =
-      std::accumulate(variable_sizes.begin(), variable_sizes.end(), int64_t{0});
+    : variables_(variable_sizes.size()),
+      values_(std::accumulate(variable_sizes.begin(), variable_sizes.end(),
+                              int64_t{0})),
+      shards_(ranks) {
   const auto shard_begin = [&](int rank) {
-    return rank == ranks ? total
-                         : total / ranks * rank / kAlignment * kAlignment;
+    return rank == ranks ? values_
+                         : values_ / ranks * rank / kAlignment * kAlignment;
   };
+  uint32_t index = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     const int64_t end = shard_begin(rank + 1);
     int64_t begin = shard_begin(rank);
     do {
       const int64_t next = std::min(begin + piece_values, end);
-      shards_[rank].push_back(CutPiece(variable_sizes, begin, next));
+      shards_[rank].push_back(CutPiece(variable_sizes, begin, next, index++));
       begin = next;
     } while (begin < end);
   }

@@ -15,10 +15,14 @@ struct Segment {
   int64_t length;
 };
 
-// One message's share of a bucket: segments of consecutive variables.
+// One message's share of a bucket: `values` consecutive values, in segments of
+// consecutive variables. `begin` counts the bucket's values before them, and
+// `index` the pieces.
 struct Piece {
   std::vector<Segment> segments;
   int64_t values = 0;
+  int64_t begin = 0;
+  uint32_t index = 0;
 };
 
 // The bucket's variables, one after the other, are cut in one shard of nearly
@@ -32,9 +36,13 @@ class BucketLayout {
                int64_t piece_values);
 
   int ranks() const { return shards_.size(); }
+  int variables() const { return variables_; }
+  int64_t values() const { return values_; }
   const std::vector<Piece>& shard(int rank) const { return shards_[rank]; }
 
  private:
+  int variables_;
+  int64_t values_;
   std::vector<std::vector<Piece>> shards_;
 };
 

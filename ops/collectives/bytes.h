@@ -19,7 +19,8 @@ class Bytes {
   uint8_t* data() const { return data_; }
   int64_t size() const { return size_; }
 
-  // The part [begin, begin + size) of this view.
+  // The part [begin, begin + size) of this view, or of what lies behind it in
+  // the buffer.
   Bytes Slice(int64_t begin, int64_t size) const {
     Bytes slice(*this);
     slice.data_ += begin;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -22,39 +23,30 @@ struct ExactVariable {
   T* reduced;
 };
 
-// Values travel as they are (float, Eigen::half or Eigen::bfloat16), are added
-// in float32 and rounded once. Sums are divided by `divisor`.
+// Values travel as they are (float, Eigen::half or Eigen::bfloat16). They are
+// added in float32, and rounded at every hop that sends them. Results are
+// divided by `divisor`.
 template <typename T>
 class ExactHop : public Hop {
  public:
   ExactHop(std::vector<ExactVariable<T>> variables, float divisor)
-      : Hop(variables.size()),
-        variables_(std::move(variables)),
-        divisor_(divisor) {}
+      : variables_(std::move(variables)), divisor_(divisor) {}
 
   Codec codec() const override;
   int64_t piece_values() const override {
     return (int64_t{4} << 20) / sizeof(T);
   }
-  int64_t MaxBodySize(const Piece& piece, Phase) const override {
+  int64_t MaxBodySize(const Piece& piece, int) const override {
     return piece.values * sizeof(T);
   }
 
-  void Prepare(const BucketLayout&, int) override {}
-
-  int64_t EncodeContribution(const Piece& piece, uint8_t* body) override {
-    for (const Segment& segment : piece.segments) {
-      const int64_t bytes = segment.length * sizeof(T);
-      std::memcpy(body, Values(segment), bytes);
-      CountBytes(Phase::kContribution, segment.variable, bytes);
-      body += bytes;
-    }
-    return piece.values * sizeof(T);
+  void Prepare(const BucketLayout& layout, int) override {
+    ranks_ = layout.ranks();
+    sums_.reset(new float[layout.values()]);
   }
 
-  void StartSum(const Piece& piece) override {
-    sum_.resize(piece.values);
-    float* sum = sum_.data();
+  void Start(const Piece& piece) override {
+    float* sum = Sum(piece);
     for (const Segment& segment : piece.segments) {
       const T* const values = Values(segment);
       for (int64_t i = 0; i < segment.length; ++i) {
@@ -64,33 +56,30 @@ class ExactHop : public Hop {
     }
   }
 
-  absl::Status AddContribution(const Piece& piece, const uint8_t* body,
-                               int64_t size) override {
+  absl::Status Merge(const Piece& piece, int, int, const uint8_t* body,
+                     int64_t size) override {
     const absl::Status checked = CheckSize(piece, size);
     if (!checked.ok()) return checked;
+    float* const sum = Sum(piece);
     for (int64_t i = 0; i < piece.values; ++i) {
       T value;
       std::memcpy(&value, body + i * sizeof(T), sizeof(T));
-      sum_[i] += static_cast<float>(value);
+      sum[i] += static_cast<float>(value);
     }
     return absl::OkStatus();
   }
 
-  int64_t EncodeSum(const Piece& piece, uint8_t* body) override {
-    for (int64_t i = 0; i < piece.values; ++i) {
-      const T value = static_cast<T>(sum_[i] / divisor_);
-      std::memcpy(body + i * sizeof(T), &value, sizeof(T));
-    }
-    for (const Segment& segment : piece.segments) {
-      CountBytes(Phase::kSum, segment.variable, segment.length * sizeof(T));
+  int64_t Encode(const Piece& piece, int count, uint8_t* body) override {
+    if (count == 1) {
+      EncodeOwn(piece, body);
+    } else {
+      EncodeSum(piece, count == ranks_ ? divisor_ : 1, body);
     }
     return piece.values * sizeof(T);
   }
 
-  absl::Status Commit() override { return absl::OkStatus(); }
-
-  absl::Status DecodeSum(const Piece& piece, const uint8_t* body,
-                         int64_t size) override {
+  absl::Status Decode(const Piece& piece, const uint8_t* body,
+                      int64_t size) override {
     const absl::Status checked = CheckSize(piece, size);
     if (!checked.ok()) return checked;
     for (const Segment& segment : piece.segments) {
@@ -114,10 +103,30 @@ class ExactHop : public Hop {
   const T* Values(const Segment& segment) const {
     return variables_[segment.variable].values + segment.begin;
   }
+  float* Sum(const Piece& piece) const { return sums_.get() + piece.begin; }
+
+  void EncodeOwn(const Piece& piece, uint8_t* body) const {
+    for (const Segment& segment : piece.segments) {
+      const int64_t bytes = segment.length * sizeof(T);
+      std::memcpy(body, Values(segment), bytes);
+      body += bytes;
+    }
+  }
+
+  void EncodeSum(const Piece& piece, float divisor, uint8_t* body) const {
+    const float* const sum = Sum(piece);
+    for (int64_t i = 0; i < piece.values; ++i) {
+      const T value = static_cast<T>(sum[i] / divisor);
+      std::memcpy(body + i * sizeof(T), &value, sizeof(T));
+    }
+  }
 
   std::vector<ExactVariable<T>> variables_;
   const float divisor_;
-  std::vector<float> sum_;  // of the piece at hand
+  int ranks_ = 0;
+  // Of the bucket's values; where nothing is merged it is not touched, and so
+  // takes no memory.
+  std::unique_ptr<float[]> sums_;
 };
 
 template <>

@@ -12,51 +12,57 @@
 
 namespace tf_gc {
 
+// What was sent of a variable: values, counted once per receiver, and the bytes
+// that they took.
+struct VariableTraffic {
+  int64_t values = 0;
+  int64_t bytes = 0;
+};
+
 // One rank's side of one all-reduce. The topology decides which pieces go
-// where and calls, in this order: Prepare, EncodeContribution (pieces that
-// others sum up), StartSum and AddContribution (pieces that this rank sums up),
-// EncodeSum, Commit, and DecodeSum for every piece of the bucket. All bytes are
-// message bodies; whoever decodes trusts nothing of them. A body that is
-// encoded has room for its largest size.
+// where, the hop what is in them. The aggregate of a piece is what some ranks
+// have contributed to it, be it one, or all: then it is the result.
+//
+// The topology calls Prepare; for every piece that is aggregated here Start,
+// then Merge; Encode for what this rank sends; Commit; and Decode for every
+// piece of the bucket. A piece that is not aggregated here is encoded at most
+// once, with the count 1. All bytes are message bodies; whoever decodes trusts
+// nothing of them. A body that is encoded has room for its largest size.
 class Hop {
  public:
-  explicit Hop(int variables)
-      : encoded_bytes_{Counts(variables), Counts(variables)} {}
   virtual ~Hop() = default;
 
   virtual Codec codec() const = 0;
   // The most values that a piece should have.
   virtual int64_t piece_values() const = 0;
-  // The size of a piece's body, at most.
-  virtual int64_t MaxBodySize(const Piece& piece, Phase phase) const = 0;
+  // The size of the body with the aggregate of `count` ranks, at most.
+  virtual int64_t MaxBodySize(const Piece& piece, int count) const = 0;
 
-  // Before anything is sent. `rank` is this rank, the server of that shard.
+  // Before anything is sent. `rank` is this rank.
   virtual void Prepare(const BucketLayout& layout, int rank) = 0;
-  virtual int64_t EncodeContribution(const Piece& piece, uint8_t* body) = 0;
-  virtual void StartSum(const Piece& piece) = 0;
-  virtual absl::Status AddContribution(const Piece& piece, const uint8_t* body,
-                                       int64_t size) = 0;
-  // Called when the contributions of all ranks to the piece have been added.
-  virtual int64_t EncodeSum(const Piece& piece, uint8_t* body) = 0;
-  // Called when nothing but the sums is still missing.
-  virtual absl::Status Commit() = 0;
-  virtual absl::Status DecodeSum(const Piece& piece, const uint8_t* body,
-                                 int64_t size) = 0;
+  // The aggregate of the piece becomes this rank's own values.
+  virtual void Start(const Piece& piece) = 0;
+  // The aggregate of `own` ranks becomes that of `own` + `incoming` ranks.
+  virtual absl::Status Merge(const Piece& piece, int own, int incoming,
+                             const uint8_t* body, int64_t size) = 0;
+  // Writes the aggregate of `count` ranks and returns its size.
+  virtual int64_t Encode(const Piece& piece, int count, uint8_t* body) = 0;
+  // Called when nothing but results is still missing.
+  virtual absl::Status Commit() { return absl::OkStatus(); }
+  // Takes the result, the aggregate of all ranks.
+  virtual absl::Status Decode(const Piece& piece, const uint8_t* body,
+                              int64_t size) = 0;
 
-  // The bytes that one receiver of all messages of a phase gets for a variable.
-  int64_t encoded_bytes(Phase phase, int variable) const {
-    return encoded_bytes_[static_cast<int>(phase)][variable];
+  // Counts a body of `size` bytes that `receivers` ranks get, right after it
+  // was encoded, or when it is passed on. Here every value takes the same room.
+  virtual void Count(const Piece& piece, int64_t size, int receivers,
+                     std::vector<VariableTraffic>* traffic) const {
+    for (const Segment& segment : piece.segments) {
+      VariableTraffic& variable = (*traffic)[segment.variable];
+      variable.values += receivers * segment.length;
+      variable.bytes += receivers * (size * segment.length / piece.values);
+    }
   }
-
- protected:
-  void CountBytes(Phase phase, int variable, int64_t bytes) {
-    encoded_bytes_[static_cast<int>(phase)][variable] += bytes;
-  }
-
- private:
-  using Counts = std::vector<int64_t>;
-
-  Counts encoded_bytes_[2];  // by phase and variable
 };
 
 }  // namespace tf_gc

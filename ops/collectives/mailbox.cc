@@ -40,17 +40,21 @@ Mailbox::~Mailbox() {
   changed_.wait(lock, [this] { return pending_ == 0; });
 }
 
-void Mailbox::Send(const std::vector<int>& peers, const Header& header,
-                   const Bytes& buffer) {
-  const std::string tag = Tag(header.phase, header.piece);
+Bytes Mailbox::Seal(const Header& header, const Bytes& buffer) {
   const int64_t size = static_cast<int64_t>(header.size);
   WriteHeader(header, buffer.data());
   if (size < kHeadSize) std::memset(buffer.data() + size, 0, kHeadSize - size);
+  return buffer.Slice(0, size);
+}
+
+void Mailbox::Send(const std::vector<int>& peers, Phase phase, uint32_t piece,
+                   const Bytes& message) {
+  const std::string tag = Tag(phase, piece);
   for (const int peer : peers) {
-    SendPart(peer, tag, buffer.Slice(0, kHeadSize));
-    if (size > kHeadSize) {
+    SendPart(peer, tag, message.Slice(0, kHeadSize));
+    if (message.size() > kHeadSize) {
       SendPart(peer, absl::StrCat(tag, ":rest"),
-               buffer.Slice(kHeadSize, size - kHeadSize));
+               message.Slice(kHeadSize, message.size() - kHeadSize));
     }
   }
 }

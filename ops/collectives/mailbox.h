@@ -39,11 +39,14 @@ class Mailbox {
   // Cancels what is still under way and waits for the last callback.
   ~Mailbox();
 
-  // Sends the peers the message of header.size bytes at the beginning of
-  // `buffer`, after writing the header there. The buffer has room for the
+  // Makes a message of the header.size bytes at the beginning of `buffer`: the
+  // header is written there, and padding behind. The buffer has room for the
   // message, and for kHeadSize bytes at least.
-  void Send(const std::vector<int>& peers, const Header& header,
-            const Bytes& buffer);
+  static Bytes Seal(const Header& header, const Bytes& buffer);
+
+  // Sends the peers a message that was sealed, or taken.
+  void Send(const std::vector<int>& peers, Phase phase, uint32_t piece,
+            const Bytes& message);
 
   // Begins to receive the message that agrees with `header` but for its size.
   void Expect(int peer, const Header& header, int64_t max_size);

@@ -3,25 +3,17 @@
 #ifndef TF_GC_OPS_COLLECTIVES_SHARDED_SERVER_H_
 #define TF_GC_OPS_COLLECTIVES_SHARDED_SERVER_H_
 
-#include <cstdint>
-
 #include "absl/status/status.h"
-#include "ops/collectives/bucket_layout.h"
-#include "ops/collectives/hop.h"
-#include "ops/collectives/mailbox.h"
+#include "ops/collectives/exchange.h"
 
 namespace tf_gc {
 
 // All-reduce in two hops: every rank sends its values of shard r to rank r
-// (push), which adds them up in a fixed order of ranks and sends the sum to all
-// (pull). What is sent, and how it is added, is the hop's business. All ranks
-// get the same bytes of every sum, so that they end with the same bits.
-//
-// `round` counts the exchanges of this bucket; ranks that have lost step get
-// an error.
-absl::Status ShardedServerAllReduce(const BucketLayout& layout, int rank,
-                                    int ranks, uint32_t round, Hop* hop,
-                                    Mailbox* mailbox);
+// (push), which merges them in a fixed order of ranks and sends the result to
+// all (pull). All ranks get the same bytes of every result, so that they end
+// with the same bits. Two hops, whatever the number of ranks: for encodings
+// that cannot be merged but must be decoded, added and encoded again.
+absl::Status ShardedServerAllReduce(Exchange* exchange);
 
 }  // namespace tf_gc
 

@@ -84,16 +84,15 @@ class SegmentReader {
 ThreeLcHop::ThreeLcHop(std::vector<ThreeLcVariable>* variables,
                        float sparsity_multiplier, float divisor,
                        CommitCallback commit)
-    : Hop(variables->size()),
-      variables_(*variables),
+    : variables_(*variables),
       sparsity_multiplier_(sparsity_multiplier),
       divisor_(divisor),
       commit_(std::move(commit)),
       scales_(variables->size()),
       non_finite_(variables->size()) {}
 
-int64_t ThreeLcHop::MaxBodySize(const Piece& piece, Phase phase) const {
-  int64_t size = phase == Phase::kContribution ? FlagBytes() : 0;
+int64_t ThreeLcHop::MaxBodySize(const Piece& piece, int count) const {
+  int64_t size = count == 1 ? FlagBytes() : 0;
   for (const Segment& segment : piece.segments) {
     size += kScaleSize + kernels::QuarticSize(segment.length);
   }
@@ -101,6 +100,7 @@ int64_t ThreeLcHop::MaxBodySize(const Piece& piece, Phase phase) const {
 }
 
 void ThreeLcHop::Prepare(const BucketLayout& layout, int rank) {
+  ranks_ = layout.ranks();
   // The values that the rank serves itself are looked at, but do not count for
   // the scale: what is left of sums there is larger than what is sent.
   std::vector<float> max_abs(variables_.size());
@@ -125,6 +125,21 @@ void ThreeLcHop::Prepare(const BucketLayout& layout, int rank) {
   }
 }
 
+int64_t ThreeLcHop::Encode(const Piece& piece, int count, uint8_t* body) {
+  encoded_sizes_.clear();
+  return count == ranks_ ? EncodeSum(piece, body)
+                         : EncodeContribution(piece, body);
+}
+
+void ThreeLcHop::Count(const Piece& piece, int64_t, int receivers,
+                       std::vector<VariableTraffic>* traffic) const {
+  for (size_t s = 0; s < piece.segments.size(); ++s) {
+    VariableTraffic& variable = (*traffic)[piece.segments[s].variable];
+    variable.values += receivers * piece.segments[s].length;
+    variable.bytes += receivers * encoded_sizes_[s];
+  }
+}
+
 int64_t ThreeLcHop::EncodeContribution(const Piece& piece, uint8_t* body) {
   uint8_t* const flags = body;
   std::memset(flags, 0, FlagBytes());
@@ -146,12 +161,12 @@ int64_t ThreeLcHop::EncodeContribution(const Piece& piece, uint8_t* body) {
           SingleThread);
     }
     payload += size;
-    CountBytes(Phase::kContribution, segment.variable, kScaleSize + size);
+    encoded_sizes_.push_back(kScaleSize + size);
   }
   return payload - body;
 }
 
-void ThreeLcHop::StartSum(const Piece& piece) {
+void ThreeLcHop::Start(const Piece& piece) {
   for (const Segment& segment : piece.segments) {
     const ThreeLcVariable& variable = variables_[segment.variable];
     kernels::AddResidual(variable.values + segment.begin,
@@ -160,8 +175,8 @@ void ThreeLcHop::StartSum(const Piece& piece) {
   }
 }
 
-absl::Status ThreeLcHop::AddContribution(const Piece& piece,
-                                         const uint8_t* body, int64_t size) {
+absl::Status ThreeLcHop::Merge(const Piece& piece, int, int,
+                               const uint8_t* body, int64_t size) {
   if (size < FlagBytes()) {
     return absl::DataLossError("3LC message: the non-finite flags are missing");
   }
@@ -215,15 +230,15 @@ int64_t ThreeLcHop::EncodeSum(const Piece& piece, uint8_t* body) {
       std::copy_n(variable.residual + segment.begin, segment.length, sum);
     }
     payload += size;
-    CountBytes(Phase::kSum, segment.variable, kScaleSize + size);
+    encoded_sizes_.push_back(kScaleSize + size);
   }
   return payload - body;
 }
 
 absl::Status ThreeLcHop::Commit() { return commit_(non_finite_); }
 
-absl::Status ThreeLcHop::DecodeSum(const Piece& piece, const uint8_t* body,
-                                   int64_t size) {
+absl::Status ThreeLcHop::Decode(const Piece& piece, const uint8_t* body,
+                                int64_t size) {
   SegmentReader reader(piece, body, size);
   for (const Segment& segment : piece.segments) {
     float* const reduced = variables_[segment.variable].reduced + segment.begin;

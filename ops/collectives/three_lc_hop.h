@@ -31,6 +31,9 @@ struct ThreeLcVariable {
 // exactly and leaves nothing. So the residuals of all ranks add up to all that
 // is undelivered, in units of the sum.
 //
+// A message holds what one rank has contributed, or all: this is for the
+// sharded server.
+//
 // A variable that is non-finite on any rank becomes NaN on all, and its
 // residual is not to be replaced. Every contribution tells every server which
 // variables those are, so that all know before anything is committed.
@@ -45,19 +48,22 @@ class ThreeLcHop : public Hop {
 
   Codec codec() const override { return Codec::kThreeLc; }
   int64_t piece_values() const override { return int64_t{8} << 20; }
-  int64_t MaxBodySize(const Piece& piece, Phase phase) const override;
+  int64_t MaxBodySize(const Piece& piece, int count) const override;
 
   void Prepare(const BucketLayout& layout, int rank) override;
-  int64_t EncodeContribution(const Piece& piece, uint8_t* body) override;
-  void StartSum(const Piece& piece) override;
-  absl::Status AddContribution(const Piece& piece, const uint8_t* body,
-                               int64_t size) override;
-  int64_t EncodeSum(const Piece& piece, uint8_t* body) override;
+  void Start(const Piece& piece) override;
+  absl::Status Merge(const Piece& piece, int own, int incoming,
+                     const uint8_t* body, int64_t size) override;
+  int64_t Encode(const Piece& piece, int count, uint8_t* body) override;
   absl::Status Commit() override;
-  absl::Status DecodeSum(const Piece& piece, const uint8_t* body,
-                         int64_t size) override;
+  absl::Status Decode(const Piece& piece, const uint8_t* body,
+                      int64_t size) override;
+  void Count(const Piece& piece, int64_t size, int receivers,
+             std::vector<VariableTraffic>* traffic) const override;
 
  private:
+  int64_t EncodeContribution(const Piece& piece, uint8_t* body);
+  int64_t EncodeSum(const Piece& piece, uint8_t* body);
   int64_t FlagBytes() const { return (variables_.size() + 7) / 8; }
   float SumScale(const Segment& segment) const;
 
@@ -65,10 +71,12 @@ class ThreeLcHop : public Hop {
   const float sparsity_multiplier_;
   const float divisor_;
   const CommitCallback commit_;
+  int ranks_ = 0;
   // Of what this rank sends of each variable; NaN where that is non-finite
   // here.
   std::vector<float> scales_;
-  std::vector<bool> non_finite_;  // anywhere
+  std::vector<bool> non_finite_;        // anywhere
+  std::vector<int64_t> encoded_sizes_;  // of the segments encoded last
 };
 
 }  // namespace tf_gc

@@ -11,7 +11,7 @@
 namespace tf_gc {
 
 // Changes whenever a byte of any message changes its meaning.
-inline constexpr uint8_t kWireVersion = 1;
+inline constexpr uint8_t kWireVersion = 2;
 inline constexpr int64_t kHeaderSize = 32;
 
 enum class Codec : uint8_t {
@@ -23,14 +23,14 @@ enum class Codec : uint8_t {
 
 // Which hop of the exchange a message belongs to.
 enum class Phase : uint8_t {
-  kContribution = 0,  // a rank's own values, to the server of their shard
-  kSum = 1,           // the sum of a shard, from its server
+  kContribution = 0,  // what one rank or some have contributed to a piece
+  kSum = 1,           // what all have: the result
 };
 
 struct Header {
   Codec codec;
   Phase phase;
-  uint32_t piece;   // index of the piece within its shard
+  uint32_t piece;   // index of the piece in the bucket
   uint32_t round;   // how many exchanges of this bucket came before, mod 2^32
   uint64_t values;  // of the piece
   uint64_t size;    // of the whole message, this header included

@@ -11,6 +11,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/collectives/exact_hop.h"
+#include "ops/collectives/ring.h"
+#include "ops/collectives/tree.h"
 #include "tests/collectives/testing.h"
 
 namespace tf_gc {
@@ -23,10 +25,10 @@ using Variables = std::vector<std::vector<T>>;
 
 // All-reduces in place what the ranks hold.
 template <typename T>
-std::vector<absl::Status> ExactAllReduce(std::vector<Variables<T>>* ranks,
-                                         float divisor, int64_t piece_values,
-                                         InProcessNetwork* network,
-                                         uint32_t round = 0) {
+std::vector<absl::Status> ExactAllReduce(
+    std::vector<Variables<T>>* ranks, float divisor, int64_t piece_values,
+    InProcessNetwork* network,
+    const Topology& topology = ShardedServerAllReduce) {
   return RunRanks(ranks->size(), network, [&](int rank) {
     std::vector<ExactVariable<T>> variables;
     std::vector<int64_t> sizes;
@@ -35,17 +37,18 @@ std::vector<absl::Status> ExactAllReduce(std::vector<Variables<T>>* ranks,
       sizes.push_back(values.size());
     }
     InPieces<ExactHop<T>> hop(piece_values, variables, divisor);
-    return AllReduce(sizes, round, network->transport(rank), &hop);
+    return AllReduce(sizes, 0, network->transport(rank), &hop, topology);
   });
 }
 
 template <typename T>
 void ExpectOk(std::vector<Variables<T>>* ranks, float divisor,
-              int64_t piece_values) {
+              int64_t piece_values,
+              const Topology& topology = ShardedServerAllReduce) {
   InProcessNetwork network(ranks->size());
   network.SetFault(RandomDelays(piece_values));
   for (const absl::Status& status :
-       ExactAllReduce(ranks, divisor, piece_values, &network)) {
+       ExactAllReduce(ranks, divisor, piece_values, &network, topology)) {
     EXPECT_TRUE(status.ok()) << status;
   }
 }
@@ -68,11 +71,12 @@ class ExactExchangeTest : public testing::Test {
     return all;
   }
 
-  static void ExpectIsSum(int ranks, float divisor, int64_t piece_values) {
+  static void ExpectIsSum(int ranks, float divisor, int64_t piece_values,
+                          const Topology& topology = ShardedServerAllReduce) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks, pieces of ", piece_values));
     const std::vector<Variables<T>> inputs = RandomIntegers(ranks);
     std::vector<Variables<T>> outputs = inputs;
-    ExpectOk(&outputs, divisor, piece_values);
+    ExpectOk(&outputs, divisor, piece_values, topology);
     for (size_t v = 0; v < inputs[0].size(); ++v) {
       for (size_t i = 0; i < inputs[0][v].size(); ++i) {
         float sum = 0;
@@ -102,6 +106,36 @@ TYPED_TEST(ExactExchangeTest, GivesAllRanksTheSum) {
 TYPED_TEST(ExactExchangeTest, GivesAllRanksTheMean) {
   for (int ranks = 2; ranks <= 5; ++ranks) {
     this->ExpectIsSum(ranks, static_cast<float>(ranks), 50);
+  }
+}
+
+TYPED_TEST(ExactExchangeTest, RingGivesAllRanksTheMean) {
+  for (int ranks = 1; ranks <= 5; ++ranks) {
+    for (const int64_t piece_values : {11, 64, 1 << 20}) {
+      this->ExpectIsSum(ranks, static_cast<float>(ranks), piece_values,
+                        RingAllReduce);
+    }
+  }
+}
+
+TYPED_TEST(ExactExchangeTest, TorusGivesAllRanksTheMean) {
+  const int shapes[][2] = {{1, 1}, {1, 3}, {3, 1}, {2, 2},
+                           {2, 3}, {3, 2}, {4, 2}, {3, 3}};
+  for (const auto& [rows, columns] : shapes) {
+    SCOPED_TRACE(absl::StrCat(rows, " rows"));
+    this->ExpectIsSum(rows * columns, static_cast<float>(rows * columns), 31,
+                      [rows = rows, columns = columns](Exchange* exchange) {
+                        return TorusAllReduce(rows, columns, exchange);
+                      });
+  }
+}
+
+TYPED_TEST(ExactExchangeTest, TreeGivesAllRanksTheMean) {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    for (const int64_t piece_values : {31, 1 << 20}) {
+      this->ExpectIsSum(ranks, static_cast<float>(ranks), piece_values,
+                        TreeAllReduce);
+    }
   }
 }
 
@@ -150,7 +184,8 @@ std::vector<absl::Status> UnderFault(const InProcessNetwork::Fault& fault) {
 }
 
 TEST(ExactExchangeFaultTest, BodyOfAnotherSizeIsDataLoss) {
-  for (const char* tag : {"contribution:0", "sum:0"}) {
+  // The piece 0 is of shard 0, the piece 1 of shard 1.
+  for (const char* tag : {"contribution:1", "sum:0"}) {
     const std::vector<absl::Status> statuses =
         UnderFault([tag](Transfer* transfer) {
           if (transfer->source == 0 && transfer->tag == tag) {

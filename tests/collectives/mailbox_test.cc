@@ -41,6 +41,12 @@ Bytes MakeMessage(int64_t size) {
   return message;
 }
 
+void SendMessage(const std::vector<int>& peers, const Header& header,
+                 const Bytes& buffer, Mailbox* mailbox) {
+  mailbox->Send(peers, header.phase, header.piece,
+                Mailbox::Seal(header, buffer));
+}
+
 void ExpectIsMessage(const Bytes& message, int64_t size) {
   ASSERT_EQ(message.size(), size);
   std::vector<uint8_t> header(kHeaderSize);
@@ -63,7 +69,7 @@ class MailboxTest : public testing::Test {
   }
 
   void Send(int64_t size) {
-    sender_.Send({1}, MakeHeader(size), MakeMessage(size));
+    SendMessage({1}, MakeHeader(size), MakeMessage(size), &sender_);
   }
   void Expect() { receiver_.Expect(0, MakeHeader(0), kMaxSize); }
   absl::Status Take(Bytes* message) {
@@ -135,7 +141,7 @@ TEST_F(MailboxTest, PhasesAndPiecesAreKeptApart) {
     receiver_.Expect(0, header, kMaxSize);
   }
   for (int i = 3; i >= 0; --i) {
-    sender_.Send({1}, headers[i], MakeMessage(headers[i].size));
+    SendMessage({1}, headers[i], MakeMessage(headers[i].size), &sender_);
   }
   for (const Header& header : headers) {
     Bytes message;
@@ -147,7 +153,7 @@ TEST_F(MailboxTest, PhasesAndPiecesAreKeptApart) {
 TEST(MailboxOfManyTest, OneMessageGoesToSeveralPeers) {
   InProcessNetwork network(4);
   Mailbox sender(network.transport(1), 5);
-  sender.Send({0, 2, 3}, MakeHeader(300), MakeMessage(300));
+  SendMessage({0, 2, 3}, MakeHeader(300), MakeMessage(300), &sender);
   for (const int rank : {0, 2, 3}) {
     Mailbox receiver(network.transport(rank), 5);
     receiver.Expect(1, MakeHeader(0), kMaxSize);
@@ -184,7 +190,7 @@ TEST_F(MailboxTest, LostRemainderIsDeadlineExceeded) {
 
 TEST_F(MailboxTest, MessageThatNobodyTakesIsDeadlineExceeded) {
   Mailbox sender(network_.transport(0), 0.02);
-  sender.Send({1}, MakeHeader(40), MakeMessage(40));
+  SendMessage({1}, MakeHeader(40), MakeMessage(40), &sender);
   const absl::Status status = sender.Flush();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
 }
@@ -249,7 +255,7 @@ TEST_F(MailboxTest, EveryDamagedByteOfTheHeaderIsAnErrorThatNamesThePeer) {
     network.SetFault([i](Transfer* transfer) { transfer->bytes[i] ^= 0x80; });
     Mailbox sender(network.transport(0), 5), receiver(network.transport(1), 5);
     receiver.Expect(0, MakeHeader(0), 160);
-    sender.Send({1}, MakeHeader(40), MakeMessage(40));
+    SendMessage({1}, MakeHeader(40), MakeMessage(40), &sender);
     Bytes message;
     const absl::Status status =
         receiver.Take(0, Phase::kContribution, 0, &message);
@@ -297,7 +303,7 @@ TEST(MailboxDestructorTest, WaitsForEveryCallback) {
   {
     Mailbox mailbox(&transport, 5);
     mailbox.Expect(1, MakeHeader(0), kMaxSize);
-    mailbox.Send({1}, MakeHeader(600), MakeMessage(600));
+    SendMessage({1}, MakeHeader(600), MakeMessage(600), &mailbox);
   }
   EXPECT_EQ(transport.called(), 3);
 }
@@ -310,7 +316,7 @@ TEST(MailboxDestructorTest, EndsTransfersThatAreUnderWay) {
   {
     Mailbox sender(network.transport(0), 5), receiver(network.transport(1), 5);
     receiver.Expect(0, MakeHeader(0), kMaxSize);
-    sender.Send({1}, MakeHeader(600), MakeMessage(600));
+    SendMessage({1}, MakeHeader(600), MakeMessage(600), &sender);
   }
   SUCCEED() << "and nothing touches the mailboxes afterwards";
 }

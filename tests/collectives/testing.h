@@ -57,13 +57,17 @@ inline std::vector<absl::Status> RunRanks(
   return statuses;
 }
 
+// A topology: ShardedServerAllReduce, RingAllReduce, ...
+using Topology = std::function<absl::Status(Exchange*)>;
+
 // One rank's side of an all-reduce of variables of these sizes.
-inline absl::Status AllReduce(const std::vector<int64_t>& sizes, uint32_t round,
-                              Transport* transport, Hop* hop) {
+inline absl::Status AllReduce(
+    const std::vector<int64_t>& sizes, uint32_t round, Transport* transport,
+    Hop* hop, const Topology& topology = ShardedServerAllReduce) {
   const BucketLayout layout(sizes, transport->size(), hop->piece_values());
   Mailbox mailbox(transport, kTimeoutSeconds);
-  return ShardedServerAllReduce(layout, transport->rank(), transport->size(),
-                                round, hop, &mailbox);
+  Exchange exchange(&layout, transport->rank(), round, hop, &mailbox);
+  return topology(&exchange);
 }
 
 // Lets every transfer arrive after a time of its own, and so on a thread of its

@@ -440,7 +440,7 @@ class DamagedBodyTest : public testing::TestWithParam<const char*> {
 };
 
 INSTANTIATE_TEST_SUITE_P(, DamagedBodyTest,
-                         testing::Values("contribution:0", "sum:0"));
+                         testing::Values("contribution:1", "sum:0"));
 
 TEST_P(DamagedBodyTest, UndamagedIsOk) {
   EXPECT_TRUE(StatusAfter([](int64_t*, uint8_t*) {}).ok());

@@ -16,6 +16,8 @@
 namespace tf_gc {
 namespace {
 
+constexpr int kRanks = 2;
+
 void Check(bool condition) {
   if (!condition) std::abort();
 }
@@ -84,21 +86,23 @@ absl::Status AddContribution(const Piece& piece,
                              const std::vector<uint8_t>& body,
                              Variables* variables) {
   ThreeLcHop hop = variables->MakeHop();
-  hop.StartSum(piece);
-  const absl::Status status =
-      hop.AddContribution(piece, body.data(), body.size());
+  std::vector<int64_t> sizes;
+  for (const Segment& segment : piece.segments) sizes.push_back(segment.length);
+  hop.Prepare(BucketLayout(sizes, kRanks, hop.piece_values()), 0);
+  hop.Start(piece);
+  const absl::Status status = hop.Merge(piece, 1, 1, body.data(), body.size());
   if (!status.ok()) return status;
   // What was added can be sent on.
-  std::vector<uint8_t> sum(hop.MaxBodySize(piece, Phase::kSum));
-  const int64_t size = hop.EncodeSum(piece, sum.data());
-  Check(size <= hop.MaxBodySize(piece, Phase::kSum));
-  Check(hop.DecodeSum(piece, sum.data(), size).ok());
+  std::vector<uint8_t> sum(hop.MaxBodySize(piece, kRanks));
+  const int64_t size = hop.Encode(piece, kRanks, sum.data());
+  Check(size <= hop.MaxBodySize(piece, kRanks));
+  Check(hop.Decode(piece, sum.data(), size).ok());
   return status;
 }
 
 absl::Status DecodeSum(const Piece& piece, const std::vector<uint8_t>& body,
                        Variables* variables) {
-  return variables->MakeHop().DecodeSum(piece, body.data(), body.size());
+  return variables->MakeHop().Decode(piece, body.data(), body.size());
 }
 
 template <typename Decode>

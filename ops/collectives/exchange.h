@@ -1,0 +1,87 @@
+// The messages of one exchange: pieces of a bucket, made and taken by a hop.
+
+#ifndef TF_GC_OPS_COLLECTIVES_EXCHANGE_H_
+#define TF_GC_OPS_COLLECTIVES_EXCHANGE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ops/collectives/bucket_layout.h"
+#include "ops/collectives/bytes.h"
+#include "ops/collectives/hop.h"
+#include "ops/collectives/mailbox.h"
+#include "ops/collectives/wire_format.h"
+
+#define TF_GC_RETURN_IF_ERROR(expression)           \
+  do {                                              \
+    const absl::Status status_or_ok = (expression); \
+    if (!status_or_ok.ok()) return status_or_ok;    \
+  } while (false)
+
+namespace tf_gc {
+
+// The pieces of some shards, in the order in which they travel.
+using Pieces = std::vector<const Piece*>;
+
+// What every topology is made of.
+class Exchange {
+ public:
+  // `round` counts the exchanges of this bucket; ranks that have lost step get
+  // an error. Everything must outlive the exchange.
+  Exchange(const BucketLayout* layout, int rank, uint32_t round, Hop* hop,
+           Mailbox* mailbox)
+      : layout_(*layout),
+        rank_(rank),
+        round_(round),
+        hop_(*hop),
+        mailbox_(*mailbox),
+        traffic_(layout->variables()) {}
+
+  int rank() const { return rank_; }
+  int ranks() const { return layout_.ranks(); }
+  Hop& hop() { return hop_; }
+  const BucketLayout& layout() const { return layout_; }
+  Pieces shard(int rank) const;
+
+  // Begins to receive aggregates of `count` ranks. Asking for every message at
+  // the start, none waits for a round trip.
+  void Expect(int peer, Phase phase, int count, const Pieces& pieces);
+
+  // Makes the message with this rank's aggregate of `count` ranks.
+  Bytes Encode(Phase phase, int count, const Piece& piece);
+
+  // Sends a message that was just encoded, or that was taken.
+  void Send(const std::vector<int>& peers, Phase phase, const Piece& piece,
+            const Bytes& message);
+
+  // Waits for an aggregate of `incoming` ranks, and merges it into this rank's
+  // of `own`.
+  absl::Status Merge(int peer, int own, int incoming, const Piece& piece);
+
+  // Waits for a result.
+  absl::Status Take(int peer, const Piece& piece, Bytes* message) {
+    return mailbox_.Take(peer, Phase::kSum, piece.index, message);
+  }
+  absl::Status Decode(const Piece& piece, const Bytes& message);
+
+  // Waits until the peers have taken everything.
+  absl::Status Flush() { return mailbox_.Flush(); }
+
+  // What was sent of each variable.
+  const std::vector<VariableTraffic>& traffic() const { return traffic_; }
+
+ private:
+  Header MakeHeader(Phase phase, const Piece& piece) const;
+
+  const BucketLayout& layout_;
+  const int rank_;
+  const uint32_t round_;
+  Hop& hop_;
+  Mailbox& mailbox_;
+  std::vector<VariableTraffic> traffic_;
+};
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_OPS_COLLECTIVES_EXCHANGE_H_

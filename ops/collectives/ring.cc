@@ -1,0 +1,141 @@
+#include "ops/collectives/ring.h"
+
+#include <cstddef>
+#include <map>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace tf_gc {
+namespace {
+
+// One ring of ranks, each of which ends its reduce-scatter with the aggregate
+// of one segment: the member m with segments[m].
+struct Ring {
+  std::vector<int> members;
+  std::vector<Pieces> segments;
+  int position;  // of this rank among the members
+
+  int size() const { return members.size(); }
+  int next() const { return members[(position + 1) % size()]; }
+  int previous() const { return members[(position + size() - 1) % size()]; }
+  // The segment that is `steps` positions behind this rank's.
+  const Pieces& behind(int steps) const {
+    return segments[(position + 2 * size() - steps) % size()];
+  }
+};
+
+using Results = std::map<const Piece*, Bytes>;
+
+class TorusExchange {
+ public:
+  TorusExchange(int rows, int columns, Exchange* exchange)
+      : exchange_(*exchange) {
+    const int row = exchange->rank() / columns;
+    const int column = exchange->rank() % columns;
+    row_.position = column;
+    for (int c = 0; c < columns; ++c) {
+      row_.members.push_back(row * columns + c);
+      row_.segments.emplace_back();
+      for (int r = 0; r < rows; ++r) {
+        for (const Piece* const piece : exchange->shard(c * rows + r)) {
+          row_.segments.back().push_back(piece);
+        }
+      }
+    }
+    column_.position = row;
+    for (int r = 0; r < rows; ++r) {
+      column_.members.push_back(r * columns + column);
+      column_.segments.push_back(exchange->shard(column * rows + r));
+    }
+  }
+
+  absl::Status Run() {
+    ExpectAll(row_, 1);
+    ExpectAll(column_, row_.size());
+    exchange_.hop().Prepare(exchange_.layout(), exchange_.rank());
+    TF_GC_RETURN_IF_ERROR(ReduceScatter(row_, 1));
+    TF_GC_RETURN_IF_ERROR(ReduceScatter(column_, row_.size()));
+    for (const Piece* const piece : column_.behind(0)) {
+      results_[piece] =
+          exchange_.Encode(Phase::kSum, exchange_.ranks(), *piece);
+    }
+    TF_GC_RETURN_IF_ERROR(exchange_.hop().Commit());
+    TF_GC_RETURN_IF_ERROR(AllGather(column_));
+    TF_GC_RETURN_IF_ERROR(AllGather(row_));
+    for (const auto& [piece, message] : results_) {
+      TF_GC_RETURN_IF_ERROR(exchange_.Decode(*piece, message));
+    }
+    return exchange_.Flush();
+  }
+
+ private:
+  void ExpectAll(const Ring& ring, int count) {
+    for (int step = 1; step < ring.size(); ++step) {
+      exchange_.Expect(ring.previous(), Phase::kContribution, count * step,
+                       ring.behind(step + 1));
+      exchange_.Expect(ring.previous(), Phase::kSum, exchange_.ranks(),
+                       ring.behind(step));
+    }
+  }
+
+  // Every member begins with aggregates of `count` ranks.
+  absl::Status ReduceScatter(const Ring& ring, int count) {
+    if (ring.size() > 1) {
+      for (const Piece* const piece : ring.behind(1)) {
+        SendOn(ring, count, *piece);
+      }
+    }
+    for (int step = 1; step < ring.size(); ++step) {
+      for (const Piece* const piece : ring.behind(step + 1)) {
+        if (count == 1) exchange_.hop().Start(*piece);
+        TF_GC_RETURN_IF_ERROR(
+            exchange_.Merge(ring.previous(), count, count * step, *piece));
+        if (step + 1 < ring.size()) {
+          SendOn(ring, count * (step + 1), *piece);
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void SendOn(const Ring& ring, int count, const Piece& piece) {
+    exchange_.Send({ring.next()}, Phase::kContribution, piece,
+                   exchange_.Encode(Phase::kContribution, count, piece));
+  }
+
+  // Every member begins with the results of its segment.
+  absl::Status AllGather(const Ring& ring) {
+    for (int step = 0; step + 1 < ring.size(); ++step) {
+      for (const Piece* const piece : ring.behind(step)) {
+        exchange_.Send({ring.next()}, Phase::kSum, *piece, results_.at(piece));
+      }
+      for (const Piece* const piece : ring.behind(step + 1)) {
+        TF_GC_RETURN_IF_ERROR(
+            exchange_.Take(ring.previous(), *piece, &results_[piece]));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  Exchange& exchange_;
+  Ring row_, column_;
+  Results results_;  // messages
+};
+
+}  // namespace
+
+absl::Status RingAllReduce(Exchange* exchange) {
+  return TorusAllReduce(1, exchange->ranks(), exchange);
+}
+
+absl::Status TorusAllReduce(int rows, int columns, Exchange* exchange) {
+  if (rows < 1 || columns < 1 || rows * columns != exchange->ranks()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("torus: ", rows, " rows of ", columns, " do not make ",
+                     exchange->ranks(), " workers"));
+  }
+  return TorusExchange(rows, columns, exchange).Run();
+}
+
+}  // namespace tf_gc

@@ -1,0 +1,58 @@
+#include "ops/collectives/tree.h"
+
+#include <cstddef>
+#include <vector>
+
+#include "ops/collectives/binomial_tree.h"
+
+namespace tf_gc {
+
+absl::Status TreeAllReduce(Exchange* exchange) {
+  const int ranks = exchange->ranks();
+  const BinomialTree tree(exchange->rank(), ranks);
+  const std::vector<int>& children = tree.children();
+  Pieces pieces;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Pieces shard = exchange->shard(rank);
+    pieces.insert(pieces.end(), shard.begin(), shard.end());
+  }
+
+  for (size_t child = 0; child < children.size(); ++child) {
+    exchange->Expect(children[child], Phase::kContribution,
+                     tree.subtree_size(child), pieces);
+  }
+  if (!tree.is_root()) {
+    exchange->Expect(tree.parent(), Phase::kSum, ranks, pieces);
+  }
+  exchange->hop().Prepare(exchange->layout(), exchange->rank());
+  std::vector<Bytes> results(pieces.size());
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    const Piece& piece = *pieces[p];
+    int count = 1;
+    if (!children.empty()) exchange->hop().Start(piece);
+    for (size_t child = 0; child < children.size(); ++child) {
+      TF_GC_RETURN_IF_ERROR(exchange->Merge(children[child], count,
+                                            tree.subtree_size(child), piece));
+      count += tree.subtree_size(child);
+    }
+    if (tree.is_root()) {
+      results[p] = exchange->Encode(Phase::kSum, ranks, piece);
+      exchange->Send(children, Phase::kSum, piece, results[p]);
+    } else {
+      exchange->Send({tree.parent()}, Phase::kContribution, piece,
+                     exchange->Encode(Phase::kContribution, count, piece));
+    }
+  }
+  TF_GC_RETURN_IF_ERROR(exchange->hop().Commit());
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    if (!tree.is_root()) {
+      TF_GC_RETURN_IF_ERROR(
+          exchange->Take(tree.parent(), *pieces[p], &results[p]));
+      exchange->Send(children, Phase::kSum, *pieces[p], results[p]);
+    }
+    TF_GC_RETURN_IF_ERROR(exchange->Decode(*pieces[p], results[p]));
+  }
+  return exchange->Flush();
+}
+
+}  // namespace tf_gc
