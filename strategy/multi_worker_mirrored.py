@@ -73,6 +73,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             self._compression,
             self._residuals,
             device,
+            rank=self.extended._id_in_cluster,
             workers=self.extended._num_workers,
             bucket_bytes=options.bytes_per_pack or DEFAULT_BUCKET_BYTES,
             timeout_seconds=options.timeout_seconds or 0.0,

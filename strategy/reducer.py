@@ -1,5 +1,6 @@
 """Gradients and variables -> buckets -> all-reduce ops -> reduced gradients."""
 
+import collections
 import dataclasses
 import itertools
 
@@ -7,7 +8,8 @@ import tensorflow as tf
 from tf_gc.strategy.variables import name_of, unwrap
 
 from tf_gc import ops
-from tf_gc.compressors import AllReduce, Compressor, Uncompressed
+from tf_gc.compressors import Compressor, Uncompressed
+from tf_gc.exchange import Exchange
 from tf_gc.fusion import Gradient, plan_buckets
 from tf_gc.traffic import Traffic, VariableTraffic
 
@@ -36,10 +38,11 @@ class GradientReducer:
     Must be called with the same variables in the same order on all workers.
     """
 
-    def __init__(self, policy, residuals, device, workers, bucket_bytes, timeout_seconds):
+    def __init__(self, policy, residuals, device, rank, workers, bucket_bytes, timeout_seconds):
         self._policy = policy
         self._residuals = residuals
         self._device = device
+        self._rank = rank
         self._workers = workers
         self._bucket_bytes = bucket_bytes
         self._timeout_seconds = timeout_seconds
@@ -59,6 +62,7 @@ class GradientReducer:
             Gradient(self._compressor(v), g.dtype, unwrap(v).shape.num_elements())
             for g, v in zip(gradients, variables, strict=True)
         ]
+        step = self._residuals.count_step(variables[0])
         reduced = [None] * len(gradients)
         for indices in plan_buckets(planned, self._bucket_bytes):
             compressor = planned[indices[0]].compressor
@@ -67,6 +71,7 @@ class GradientReducer:
                 [gradients[i] for i in indices],
                 [variables[i] for i in indices],
                 reduce_op,
+                step,
             )
             for i, result in zip(indices, results, strict=True):
                 reduced[i] = result
@@ -97,23 +102,35 @@ class GradientReducer:
             self._policy.compressor_for(name_of(variable), unwrap(variable).shape) or Uncompressed()
         )
 
-    def _reduce_bucket(self, compressor, gradients, variables, reduce_op):
+    def _reduce_bucket(self, compressor, gradients, variables, reduce_op, step):
         bucket = self._bucket(compressor, gradients[0].dtype, variables)
-        residuals = (
-            [self._residuals.handle_of(v) for v in variables] if compressor.uses_residual else []
-        )
         with tf.device(self._device):
-            return compressor.all_reduce(
-                gradients,
-                residuals,
-                AllReduce(
-                    bucket=bucket.handle,
-                    group_key=_GROUP_KEY,
-                    group_size=self._workers,
-                    reduce_op=reduce_op,
-                    timeout_seconds=self._timeout_seconds,
-                ),
+            exchange = Exchange(
+                bucket=bucket.handle,
+                group_key=_GROUP_KEY,
+                workers=self._workers,
+                rank=self._rank,
+                reduce_op=reduce_op,
+                timeout_seconds=self._timeout_seconds,
+                step=step,
+                names=bucket.names,
+                shapes=tuple(tuple(unwrap(v).shape) for v in variables),
+                slots=self._slots(compressor, variables),
             )
+            if compressor.start_step == 0:
+                return compressor.all_reduce(gradients, exchange)
+            return tf.cond(
+                step < compressor.start_step,
+                lambda: Uncompressed().all_reduce(gradients, exchange),
+                lambda: compressor.all_reduce(gradients, exchange),
+            )
+
+    def _slots(self, compressor, variables):
+        slots = collections.defaultdict(list)
+        for variable in variables:
+            for slot, shape in compressor.slot_shapes(tuple(unwrap(variable).shape)).items():
+                slots[slot].append(self._residuals.local(variable, slot, shape))
+        return slots
 
     def _bucket(self, compressor, dtype, variables):
         """The same variables share a bucket in every trace."""

@@ -1,5 +1,6 @@
-"""The residuals: what compression has not delivered yet."""
+"""The residuals, what compression has not delivered yet, and all else that compressors keep."""
 
+import collections
 import weakref
 
 import tensorflow as tf
@@ -10,65 +11,84 @@ from tf_gc.strategy.variables import name_of, unwrap
 
 
 class Residuals(trackable.Trackable):
-    """One residual per variable and worker, for as long as the variable lives.
+    """The slots of every variable and worker, for as long as the variable lives.
 
-    A residual is a float32 variable that is zero at first, of the shape of its
-    variable. Over the workers, residuals add up. `tf.train.Checkpoint` therefore
-    saves their sum and gives each worker an equal share on restore: nothing is
-    lost when training goes on, be it with another number of workers. Saving
-    reads all workers' residuals, so all of them must save (to different files),
-    as with every variable that TensorFlow synchronizes on read.
+    A slot is a float32 variable that is zero at first. Over the workers, the
+    values of a slot add up. `tf.train.Checkpoint` therefore saves their sum and
+    gives each worker an equal share on restore: nothing is lost when training
+    goes on, be it with another number of workers. Saving reads all workers'
+    slots, so all of them must save (to different files), as with every variable
+    that TensorFlow synchronizes on read.
 
-    They are found by the variable's name in a checkpoint, and by the variable
-    itself in the program.
+    The residual, "residual", is found by the variable's name in a checkpoint;
+    another slot by that and its own name; each by the variable itself in the
+    program. The number of steps that an optimizer has done is kept here as well,
+    under the name of its first variable.
     """
 
     def __init__(self, strategy, device):
         self._strategy = weakref.ref(strategy)
         self._device = device
-        self._residuals = {}  # checkpoint name -> SyncOnReadVariable
-        self._names = {}  # id of a variable -> checkpoint name
+        self._saved = {}  # checkpoint name -> SyncOnReadVariable
+        self._names = {}  # id of a variable -> its name in checkpoints
+        self._slots = collections.defaultdict(dict)  # id of a variable -> slot -> checkpoint name
 
     def __len__(self):
-        return len(self._residuals)
+        return sum("residual" in slots for slots in self._slots.values())
 
-    def of(self, variable):
-        """Returns the residual of a variable, which it makes when first asked."""
+    def of(self, variable, slot="residual"):
+        """Returns a slot of a variable; a residual is made when first asked for."""
+        shape = unwrap(variable).shape if slot == "residual" else None
+        return self._get(variable, slot, shape)
+
+    def local(self, variable, slot, shape):
+        """Returns this worker's variable of a slot, which it makes when first asked for."""
+        return self._get(variable, slot, shape).values[0]
+
+    def count_step(self, variable):
+        """Returns the number of calls for this variable before, an int64 scalar."""
+        counter = self._get(
+            variable, "steps", (), tf.int64, tf.VariableAggregation.ONLY_FIRST_REPLICA
+        ).values[0]
+        with tf.device(self._device):
+            return counter.assign_add(1) - 1
+
+    def _get(
+        self, variable, slot, shape, dtype=tf.float32, aggregation=tf.VariableAggregation.SUM
+    ):
         key = unwrap(variable)._unique_id
+        if slot not in self._slots[key]:
+            self._create(key, variable, slot, shape, dtype, aggregation)
+        return self._saved[self._slots[key][slot]]
+
+    def _create(self, key, variable, slot, shape, dtype, aggregation):
         if key not in self._names:
-            self._create(key, variable)
-        return self._residuals[self._names[key]]
-
-    def handle_of(self, variable):
-        """Returns the resource handle of this worker's residual of a variable."""
-        return self.of(variable).values[0].handle
-
-    def _create(self, key, variable):
-        name = self._unused_name(name_of(variable))
+            self._names[key] = self._unused_name(name_of(variable))
+            weakref.finalize(unwrap(variable), self._forget, key)
+        name = self._names[key] if slot == "residual" else f"{self._names[key]}:{slot}"
         with tf.init_scope(), tf.device(self._device):
             # Not by the strategy: that would broadcast zeros from the chief.
             local = resource_variable_ops.ResourceVariable(
-                tf.zeros(unwrap(variable).shape), trainable=False, name="residual"
+                tf.zeros(shape, dtype), trainable=False, name=slot
             )
-            residual = values.SyncOnReadVariable(
-                self._strategy(), [local], tf.VariableAggregation.SUM
-            )
-            self._residuals[name] = residual
-            self._names[key] = name
-            self._handle_deferred_dependencies(name, residual)
-        weakref.finalize(unwrap(variable), self._forget, key)
+            made = values.SyncOnReadVariable(self._strategy(), [local], aggregation)
+            self._saved[name] = made
+            self._slots[key][slot] = name
+            self._handle_deferred_dependencies(name, made)
 
     def _unused_name(self, name):
         name = candidate = name.replace("/", ".")
         suffix = 0
-        while candidate in self._residuals:
+        while candidate in self._names.values():
             suffix += 1
             candidate = f"{name}_{suffix}"
         return candidate
 
     def _forget(self, key):
-        del self._residuals[self._names.pop(key)]
+        del self._names[key]
+        for name in self._slots.pop(key).values():
+            del self._saved[name]
 
     def _trackable_children(self, save_type=trackable.SaveType.CHECKPOINT, **kwargs):
         children = super()._trackable_children(save_type, **kwargs)
-        return {**children, **self._residuals}
+        return {**children, **self._saved}

@@ -16,13 +16,25 @@ __version__ = "0.1.0"
 # Public name -> the module that defines it.
 _EXPORTS = {
     "Compressor": "tf_gc.compressors",
+    "FusedCompressor": "tf_gc.compressors",
     "MultiWorkerMirroredStrategy": "tf_gc.strategy",
     "Policy": "tf_gc.policy",
     "ThreeLC": "tf_gc.compressors",
     "Traffic": "tf_gc.traffic",
     "VariableTraffic": "tf_gc.traffic",
 }
-_MODULES = ("compressors", "kernels", "launch", "ops", "policy", "strategy", "thc", "traffic")
+_MODULES = (
+    "compressors",
+    "exchange",
+    "kernels",
+    "launch",
+    "ops",
+    "policy",
+    "schedules",
+    "strategy",
+    "thc",
+    "traffic",
+)
 
 __all__ = [*_EXPORTS, *_MODULES]
 

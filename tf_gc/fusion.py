@@ -26,8 +26,9 @@ def plan_buckets(gradients: Sequence[Gradient], bucket_bytes: int) -> list[list[
     """Cuts a list of gradients in buckets.
 
     A bucket holds gradients of one compressor and dtype. It is closed when the
-    next gradient would make it larger than `bucket_bytes`; a gradient that is
-    larger than that has a bucket of its own. Back-propagation finishes with the
+    next gradient would make it larger than `bucket_bytes`, unless the compressor
+    wants the whole model in one; a gradient that is larger than that has a
+    bucket of its own. Back-propagation finishes with the
     first variables, so buckets are formed from the last on.
 
     Args:
@@ -44,7 +45,7 @@ def plan_buckets(gradients: Sequence[Gradient], bucket_bytes: int) -> list[list[
         kind = (gradient.compressor, gradient.dtype)
         size = gradient.size * gradient.dtype.size
         indices, filled = open_buckets.get(kind, ([], 0))
-        if indices and filled + size > bucket_bytes:
+        if indices and filled + size > bucket_bytes and not gradient.compressor.whole_model:
             buckets.append(indices)
             indices, filled = [], 0
         open_buckets[kind] = ([*indices, index], filled + size)

@@ -2,54 +2,64 @@
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import tensorflow as tf
 
-
-@dataclasses.dataclass(frozen=True)
-class AllReduce:
-    """Where and how one bucket is reduced: the arguments that all ops share."""
-
-    bucket: tf.Tensor  # resource handle, orders and counts
-    group_key: int
-    group_size: int
-    reduce_op: str  # "SUM" or "MEAN"
-    timeout_seconds: float  # 0 waits for ever
-
-    def arguments(self):
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+from tf_gc import schedules
+from tf_gc.exchange import Exchange
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Compressor(abc.ABC):
     """Hyper-parameters of a compression system.
 
     A compressor is a frozen dataclass, checked at construction; it holds no
     state, so that one may serve any number of variables and strategies. What it
-    must remember lives in the residuals: one float32 variable per variable and
-    worker, kept by the strategy.
+    must remember lives in slots: float32 variables that the strategy keeps for
+    each variable and worker, and saves.
+
+    Attributes:
+      start_step: before this step of an optimizer, gradients are reduced
+        uncompressed (warm-up).
+      uses_residual: whether there is a slot "residual", of the variable's shape,
+        for what has not been delivered yet.
+      whole_model: whether all variables that it compresses make one bucket,
+        whatever its size.
     """
 
-    uses_residual: ClassVar[bool]
+    start_step: int = 0
+
+    uses_residual: ClassVar[bool] = True
+    whole_model: ClassVar[bool] = False
+
+    def __post_init__(self):
+        schedules.check(
+            "start_step", self.start_step, "an integer, 0 or more", lambda v: v >= 0 and v == int(v)
+        )
+
+    def slot_shapes(self, shape: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
+        """Returns the shapes of a variable's slots, by name; all are zero at first."""
+        return {"residual": shape} if self.uses_residual else {}
 
     @abc.abstractmethod
-    def all_reduce(
-        self,
-        gradients: Sequence[tf.Tensor],
-        residuals: Sequence[tf.Tensor],
-        all_reduce: AllReduce,
-    ) -> list[tf.Tensor]:
+    def all_reduce(self, gradients: Sequence[tf.Tensor], exchange: Exchange) -> list[tf.Tensor]:
         """Adds up the gradients of a bucket over the workers.
 
         Args:
           gradients: float tensors of one dtype, on the CPU.
-          residuals: resource handles of this worker's residuals, float32 and of
-            the gradients' shapes, which the op updates; empty unless
-            `uses_residual`.
-          all_reduce: the group, and the bucket's state.
+          exchange: the bucket, its slots, and the way to the other workers.
 
         Returns:
           The sums, or means, in the order, dtype and shapes of `gradients`;
           the same bits on all workers.
         """
+
+    def __str__(self):
+        changed = (
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default
+        )
+        return f"{type(self).__name__}({', '.join(changed)})"

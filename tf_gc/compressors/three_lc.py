@@ -1,8 +1,8 @@
 """3LC: 3-value quantisation, quartic encoding, zero-run encoding."""
 
 import dataclasses
-from typing import ClassVar
 
+from tf_gc import schedules
 from tf_gc.compressors.compressor import Compressor
 
 
@@ -21,7 +21,7 @@ class ThreeLC(Compressor):
     sum back, compressed in the same way.
 
     Attributes:
-      sparsity_multiplier: s, in [1, 2). How to tune it: 1 sends the most and is
+      sparsity_multiplier: s, in [1, 2), or a schedule of it. How to tune it: 1 sends the most and is
         closest to uncompressed training; the paper finds 1.75 to keep the
         accuracy at a third of the bits; towards 2 few values are sent, each
         late, and accuracy suffers first in short trainings.
@@ -30,19 +30,21 @@ class ThreeLC(Compressor):
       ValueError: the sparsity multiplier is out of range.
     """
 
-    sparsity_multiplier: float = 1.0
-
-    uses_residual: ClassVar[bool] = True
+    sparsity_multiplier: schedules.Hyperparameter = 1.0
 
     def __post_init__(self):
-        if not 1 <= self.sparsity_multiplier < 2:
-            raise ValueError(
-                f"sparsity_multiplier must be in [1, 2), got {self.sparsity_multiplier!r}"
-            )
+        super().__post_init__()
+        schedules.check(
+            "sparsity_multiplier", self.sparsity_multiplier, "in [1, 2)", lambda s: 1 <= s < 2
+        )
 
-    def all_reduce(self, gradients, residuals, all_reduce):
+    def all_reduce(self, gradients, exchange):
         from tf_gc import ops
 
         return ops.three_lc_all_reduce(
-            gradients, residuals, self.sparsity_multiplier, **all_reduce.arguments()
+            gradients,
+            exchange.residuals,
+            schedules.at_step(self.sparsity_multiplier, exchange.step),
+            reduce_op=exchange.reduce_op,
+            **exchange.arguments,
         )

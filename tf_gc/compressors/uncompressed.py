@@ -15,8 +15,9 @@ class Uncompressed(Compressor):
 
     uses_residual: ClassVar[bool] = False
 
-    def all_reduce(self, gradients, residuals, all_reduce):
+    def all_reduce(self, gradients, exchange):
         from tf_gc import ops
 
-        del residuals
-        return ops.exact_all_reduce(gradients, **all_reduce.arguments())
+        return ops.exact_all_reduce(
+            gradients, reduce_op=exchange.reduce_op, **exchange.arguments
+        )

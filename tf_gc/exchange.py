@@ -1,0 +1,213 @@
+"""What a compressor sees of the step, and of the other workers."""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+    """One bucket of variables in one step, and the ways to exchange data about it.
+
+    The methods that talk to the other workers must be called by all of them, in
+    the same order; each is one asynchronous op, which blocks no other bucket.
+    They raise `tf.errors.UnavailableError` when a worker has died, and
+    `tf.errors.DeadlineExceededError` when one does not come in time.
+
+    Attributes:
+      bucket: resource handle that orders these ops, and counts what they send.
+      group_key: key of the workers' devices in TensorFlow's collective runtime.
+      workers: the number of workers N.
+      rank: which of them this is, 0 ... N - 1.
+      reduce_op: "SUM" or "MEAN", what the strategy was asked for.
+      timeout_seconds: how long the ops wait for the others; 0 waits for ever.
+      step: int64 scalar, the number of reductions that the optimizer has done
+        before; the same on all workers.
+      names: the variables' names.
+      shapes: the variables' shapes, as tuples.
+      slots: float32 variables that this worker keeps for each variable, by the
+        name of the slot. "residual" is what has not been delivered yet.
+      finite: bool [number of variables], whether a gradient is finite on all
+        workers; None for compressors that do this by themselves.
+    """
+
+    bucket: tf.Tensor
+    group_key: int
+    workers: int
+    rank: int
+    reduce_op: str
+    timeout_seconds: float
+    step: tf.Tensor
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    slots: Mapping[str, Sequence[tf.Variable]]
+    finite: tf.Tensor | None = None
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The variables' numbers of values."""
+        return tuple(tf.TensorShape(shape).num_elements() for shape in self.shapes)
+
+    @property
+    def size(self) -> int:
+        """The number of values n of the whole bucket."""
+        return sum(self.sizes)
+
+    @property
+    def residuals(self) -> list[tf.Tensor]:
+        """Handles of the residuals, in the variables' order."""
+        return [variable.handle for variable in self.slots["residual"]]
+
+    @property
+    def arguments(self) -> dict:
+        """The arguments that all ops of the exchange share."""
+        return {
+            "bucket": self.bucket,
+            "group_key": self.group_key,
+            "group_size": self.workers,
+            "timeout_seconds": self.timeout_seconds,
+        }
+
+    def seed(self, seed: int, purpose: str = "", shared: bool = False) -> tf.Tensor:
+        """Returns an int64 [2] seed of random numbers for this step and bucket.
+
+        The first number follows from `seed`, `purpose`, the variables' names
+        and, unless `shared`, this worker's rank; the second one is the step.
+        """
+        who = "all workers" if shared else f"worker {self.rank}"
+        text = "\0".join([str(seed), purpose, who, *self.names])
+        key = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        key = int.from_bytes(key, "little") & (2**63 - 1)
+        return tf.stack([tf.constant(key, tf.int64), tf.cast(self.step, tf.int64)])
+
+    def sum(self, values: tf.Tensor, topology: str = "sharded", rows: int = 1) -> tf.Tensor:
+        """Adds up float tensors of one shape; every worker gets the same bits.
+
+        Args:
+          values: float32, float16 or bfloat16 tensor.
+          topology: "sharded" (every worker is the server of a part), "ring",
+            "tree", or "torus" of so many `rows`.
+          rows: the torus' number of rows.
+        """
+        from tf_gc import ops
+
+        total = ops.exchange_sum(
+            tf.reshape(values, [-1]), topology=topology, rows=rows, **self.arguments
+        )
+        return tf.reshape(total, tf.shape(values))
+
+    def lane_sum(
+        self,
+        packed: tf.Tensor,
+        table: Sequence[int],
+        bits: int,
+        size: int,
+        topology: str = "sharded",
+        rows: int = 1,
+    ) -> tf.Tensor:
+        """Adds up table[index] over the workers, in integers that nobody decodes.
+
+        Args:
+          packed: uint8, `size` indices of `bits` bits, from `ops.pack_bits`.
+          table: 2^bits integers, 0 or more. Where N max(table) fits in 8 bits,
+            sums travel in 8, else in 16.
+          bits: 2, 3, 4, 5 or 8.
+          size: the number of indices.
+          topology: "sharded", "ring" or "torus".
+          rows: the torus' number of rows.
+
+        Returns:
+          uint8 or uint16 [size].
+        """
+        from tf_gc import ops
+
+        lanes = tf.uint8 if self.workers * max(table) < 1 << 8 else tf.uint16
+        return ops.exchange_lane_sum(
+            packed,
+            tf.constant(table, tf.int32),
+            size,
+            bits=bits,
+            lanes=lanes,
+            topology=topology,
+            rows=rows,
+            **self.arguments,
+        )
+
+    def sign_merge(
+        self, packed: tf.Tensor, size: int, seed: tf.Tensor, topology: str = "ring", rows: int = 1
+    ) -> tf.Tensor:
+        """Merges packed signs: a bit is 1 with the probability that a worker's is.
+
+        Args:
+          packed: uint8 [ceil(size / 8)], from `ops.sign_pack`.
+          size: the number of signs.
+          seed: from `seed(..., shared=True)`.
+          topology: "ring" or "torus".
+          rows: the torus' number of rows.
+
+        Returns:
+          uint8 [ceil(size / 8)].
+        """
+        from tf_gc import ops
+
+        return ops.exchange_sign_merge(
+            packed, size, seed, topology=topology, rows=rows, **self.arguments
+        )
+
+    def sign_majority(self, packed: tf.Tensor, size: int) -> tf.Tensor:
+        """Returns the packed signs that at least half of the workers have."""
+        from tf_gc import ops
+
+        return ops.exchange_sign_majority(packed, size, **self.arguments)
+
+    def cascading_sign(self, values: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Adds up float32 [n] around a ring, cut to stochastic signs at every hop."""
+        from tf_gc import ops
+
+        return ops.exchange_cascading_sign(values, seed, **self.arguments)
+
+    def all_gather(self, values: tf.Tensor) -> tf.Tensor:
+        """Returns the workers' tensors of one shape, stacked in the order of ranks."""
+        data, _ = self._all_gather_bytes(_to_bytes(values))
+        return _from_bytes(data, values.dtype, tf.concat([[self.workers], tf.shape(values)], 0))
+
+    def all_gather_unequal(self, values: tf.Tensor) -> list[tf.Tensor]:
+        """Returns the workers' vectors, which may have different sizes."""
+        data, sizes = self._all_gather_bytes(_to_bytes(values))
+        parts = tf.split(data, sizes, num=self.workers)
+        return [_from_bytes(part, values.dtype, [-1]) for part in parts]
+
+    def broadcast(self, values: tf.Tensor, root: tf.Tensor) -> tf.Tensor:
+        """Returns the vector of the worker `root`, an int scalar; that of others is not sent."""
+        from tf_gc import ops
+
+        data = ops.exchange_broadcast(_to_bytes(values), tf.cast(root, tf.int32), **self.arguments)
+        return _from_bytes(data, values.dtype, [-1])
+
+    def read(self, slot: str) -> tf.Tensor:
+        """Returns a slot of all variables, one after the other, as float32 [n]."""
+        return tf.concat([tf.reshape(v.read_value(), [-1]) for v in self.slots[slot]], 0)
+
+    def write(self, slot: str, values: tf.Tensor) -> None:
+        """Writes float32 [n] to a slot, but where a gradient is not finite."""
+        from tf_gc import ops
+
+        handles = [variable.handle for variable in self.slots[slot]]
+        ops.store_residuals(values, handles, self.finite)
+
+    def _all_gather_bytes(self, data):
+        from tf_gc import ops
+
+        return ops.exchange_all_gather(data, **self.arguments)
+
+
+def _to_bytes(values):
+    return tf.reshape(tf.bitcast(values, tf.uint8), [-1])
+
+
+def _from_bytes(data, dtype, shape):
+    if dtype.size > 1:
+        data = tf.reshape(data, [-1, dtype.size])
+    return tf.reshape(tf.bitcast(data, dtype), shape)

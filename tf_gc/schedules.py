@@ -1,0 +1,106 @@
+"""Hyper-parameters that change while training.
+
+Where a compressor takes a number that may change (a ratio, a sparsity
+multiplier), it also takes a function of the step:
+
+    tf_gc.ThreeLC(sparsity_multiplier=tf_gc.schedules.Linear(1.0, 1.9, steps=2000))
+    tf_gc.TopK(ratio=keras.optimizers.schedules.PiecewiseConstantDecay([500], [0.1, 0.01]))
+
+Any callable will do that maps an int64 scalar tensor, the number of steps done,
+to a scalar. Nothing is traced again: the values are inputs of the ops. All
+workers must use the same ones.
+"""
+
+import dataclasses
+import numbers
+from collections.abc import Callable
+
+import tensorflow as tf
+
+# A number, or the function of the step that gives it.
+Hyperparameter = float | Callable[[tf.Tensor], tf.Tensor]
+
+
+def at_step(hyperparameter: Hyperparameter, step: tf.Tensor) -> tf.Tensor:
+    """Returns a hyper-parameter's value at a step, as a float32 scalar."""
+    value = hyperparameter(step) if callable(hyperparameter) else hyperparameter
+    return tf.cast(tf.convert_to_tensor(value), tf.float32)
+
+
+def check(name: str, value: Hyperparameter, allowed: str, is_allowed: Callable[[float], bool]):
+    """Checks a hyper-parameter at construction; a schedule's values are checked when used.
+
+    Raises:
+      ValueError: the value is not allowed, with the name and what is allowed.
+    """
+    if callable(value):
+        return
+    if (
+        not isinstance(value, numbers.Real)
+        or isinstance(value, bool)
+        or not is_allowed(value)
+    ):
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear:
+    """From one value to another in so many steps, and constant from then on.
+
+        value = begin + (end - begin) min(1, max(0, step - start) / steps)
+
+    Attributes:
+      begin: the value until step `start`.
+      end: the value from step `start` + `steps` on.
+      steps: the number of steps in between, at least 1.
+      start: the step with which it begins to change.
+
+    Raises:
+      ValueError: `steps` is less than 1, or `start` negative.
+    """
+
+    begin: float
+    end: float
+    steps: int
+    start: int = 0
+
+    def __post_init__(self):
+        check("steps", self.steps, "at least 1", lambda v: v >= 1)
+        check("start", self.start, "0 or more", lambda v: v >= 0)
+
+    def __call__(self, step):
+        done = tf.cast(step - self.start, tf.float32) / self.steps
+        return self.begin + (self.end - self.begin) * tf.clip_by_value(done, 0.0, 1.0)
+
+
+class Adjustable:
+    """A value that the program sets as it goes, in a callback, say.
+
+        ratio = tf_gc.schedules.Adjustable(0.1)
+        strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.TopK(ratio))
+        ...
+        ratio.assign(0.01)  # on all workers, between the same two steps
+
+    Args:
+      value: the first one.
+    """
+
+    def __init__(self, value: float):
+        self._initial = value
+        self._variable = None  # not made before the strategy, which must be first
+
+    def assign(self, value: float) -> None:
+        """Sets the value for the steps that follow."""
+        self._initial = value
+        if self._variable is not None:
+            self._variable.assign(value)
+
+    def __call__(self, step):
+        del step
+        if self._variable is None:
+            with tf.init_scope(), tf.device("CPU:0"):
+                self._variable = tf.Variable(self._initial, trainable=False, dtype=tf.float32)
+        return self._variable.read_value()
+
+    def __repr__(self):
+        return f"Adjustable({self._initial})"
