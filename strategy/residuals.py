@@ -53,9 +53,7 @@ class Residuals(trackable.Trackable):
         with tf.device(self._device):
             return counter.assign_add(1) - 1
 
-    def _get(
-        self, variable, slot, shape, dtype=tf.float32, aggregation=tf.VariableAggregation.SUM
-    ):
+    def _get(self, variable, slot, shape, dtype=tf.float32, aggregation=tf.VariableAggregation.SUM):
         key = unwrap(variable)._unique_id
         if slot not in self._slots[key]:
             self._create(key, variable, slot, shape, dtype, aggregation)

@@ -15,11 +15,22 @@ __version__ = "0.1.0"
 
 # Public name -> the module that defines it.
 _EXPORTS = {
-    "Compressor": "tf_gc.compressors",
-    "FusedCompressor": "tf_gc.compressors",
+    **dict.fromkeys(
+        (
+            "ARTopK",
+            "Compressor",
+            "FusedCompressor",
+            "Marsit",
+            "ScaleCom",
+            "THC",
+            "ThreeLC",
+            "TopK",
+            "UniformTHC",
+        ),
+        "tf_gc.compressors",
+    ),
     "MultiWorkerMirroredStrategy": "tf_gc.strategy",
     "Policy": "tf_gc.policy",
-    "ThreeLC": "tf_gc.compressors",
     "Traffic": "tf_gc.traffic",
     "VariableTraffic": "tf_gc.traffic",
 }

@@ -35,11 +35,7 @@ def check(name: str, value: Hyperparameter, allowed: str, is_allowed: Callable[[
     """
     if callable(value):
         return
-    if (
-        not isinstance(value, numbers.Real)
-        or isinstance(value, bool)
-        or not is_allowed(value)
-    ):
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not is_allowed(value):
         raise ValueError(f"{name} must be {allowed}, got {value!r}")
 
 

@@ -70,9 +70,7 @@ def optimal_table(bits: int, granularity: int, p: float) -> OptimalTable:
         raise ValueError(
             f"granularity must be at least 2^bits - 1 = {2**bits - 1}, got {granularity}"
         )
-    if not 0 < p < 1:
-        raise ValueError(f"p must be greater than 0 and less than 1, got {p}")
-    t_p = -statistics.NormalDist().inv_cdf(p / 2)
+    t_p = truncation(p)
     errors = _interval_errors(t_p * np.arange(-granularity, granularity + 1, 2) / granularity)
     # best[j] is the least error up to x_j with as many intervals as there have
     # been turns, the last of which ends in x_j; it begins in x_i, i = choice[j].
@@ -87,6 +85,17 @@ def optimal_table(bits: int, granularity: int, p: float) -> OptimalTable:
         table.append(int(choice[table[-1]]))
     table = _of_mirror_images((0, *reversed(table)))
     return OptimalTable(table, t_p, math.fsum(errors[table[:-1], table[1:]]))
+
+
+def truncation(p: float) -> float:
+    """Returns t_p = Phi^-1(1 - p / 2): a standard normal value is beyond it with probability p.
+
+    Raises:
+      ValueError: `p` is not in (0, 1).
+    """
+    if not 0 < p < 1:
+        raise ValueError(f"p must be greater than 0 and less than 1, got {p}")
+    return -statistics.NormalDist().inv_cdf(p / 2)
 
 
 def _of_mirror_images(table):

@@ -21,9 +21,7 @@ class FusedCompressor(Compressor):
     """
 
     @abc.abstractmethod
-    def reduce(
-        self, values: tf.Tensor, exchange: Exchange
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+    def reduce(self, values: tf.Tensor, exchange: Exchange) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Compresses, exchanges and decompresses a bucket.
 
         Args:

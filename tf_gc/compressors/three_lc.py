@@ -21,10 +21,10 @@ class ThreeLC(Compressor):
     sum back, compressed in the same way.
 
     Attributes:
-      sparsity_multiplier: s, in [1, 2), or a schedule of it. How to tune it: 1 sends the most and is
-        closest to uncompressed training; the paper finds 1.75 to keep the
-        accuracy at a third of the bits; towards 2 few values are sent, each
-        late, and accuracy suffers first in short trainings.
+      sparsity_multiplier: s, in [1, 2), or a schedule. How to tune it: 1 sends the
+        most and is closest to uncompressed training; the paper finds 1.75 to
+        keep the accuracy at a third of the bits; towards 2 few values are sent,
+        each late, and accuracy suffers first in short trainings.
 
     Raises:
       ValueError: the sparsity multiplier is out of range.

@@ -18,6 +18,4 @@ class Uncompressed(Compressor):
     def all_reduce(self, gradients, exchange):
         from tf_gc import ops
 
-        return ops.exact_all_reduce(
-            gradients, reduce_op=exchange.reduce_op, **exchange.arguments
-        )
+        return ops.exact_all_reduce(gradients, reduce_op=exchange.reduce_op, **exchange.arguments)

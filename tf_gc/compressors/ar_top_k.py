@@ -1,0 +1,66 @@
+"""AR-Topk: the largest values of one worker's choice, reduced from all."""
+
+import dataclasses
+from typing import Literal
+
+import tensorflow as tf
+
+from tf_gc import schedules
+from tf_gc.compressors import sparse
+from tf_gc.compressors.fused import FusedCompressor
+
+
+@dataclasses.dataclass(frozen=True)
+class ARTopK(FusedCompressor):
+    """AR-Topk (Tyagi, Swany: "Flexible Communication for Optimal Distributed Learning over
+    Unpredictable Networks", IEEE Big Data 2023).
+
+    With the gradients of the whole model plus the residual, G, and k = ratio n:
+
+        I = the indices of the k largest |G| of one worker, sent to all
+        sum at I: of all workers' G, elsewhere 0;    e <- G, but 0 at I
+
+    Because all workers send the same positions, values can be reduced on the
+    way, and a worker sends 2 (N - 1) / N k of them, where gathering every
+    worker's own choice would take (N - 1) k.
+
+    Attributes:
+      ratio: the fraction of the values that is sent, in (0, 1], or a schedule.
+      selection: whose indices. "staleness": the workers take turns, step mod N.
+        "variance": the worker whose k values have the largest sum of squares.
+      topology: how the values are reduced: "ring", "tree" or "sharded".
+
+    Raises:
+      ValueError: a hyper-parameter is out of range.
+    """
+
+    ratio: schedules.Hyperparameter = 0.01
+    selection: Literal["staleness", "variance"] = "staleness"
+    topology: Literal["ring", "tree", "sharded"] = "ring"
+
+    whole_model = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        sparse.check_ratio(self.ratio)
+        if self.selection not in ("staleness", "variance"):
+            raise ValueError(f"selection must be 'staleness' or 'variance', got {self.selection!r}")
+        if self.topology not in ("ring", "tree", "sharded"):
+            raise ValueError(f"topology must be 'ring', 'tree' or 'sharded', got {self.topology!r}")
+
+    def reduce(self, values, exchange):
+        from tf_gc import ops
+
+        count = sparse.count(self.ratio, exchange.size, exchange.step)
+        if self.selection == "staleness":
+            root = exchange.step % exchange.workers
+            indices = sparse.broadcast_indices(
+                lambda: ops.top_k_indices(values, count), count, root, exchange
+            )
+        else:
+            own = ops.top_k_indices(values, count)
+            norm = tf.reduce_sum(tf.square(tf.gather(values, own)))
+            root = tf.argmax(exchange.all_gather(norm))
+            indices = sparse.broadcast_indices(lambda: own, count, root, exchange)
+        total = exchange.sum(tf.gather(values, indices), self.topology)
+        return sparse.scatter(indices, total, exchange.size), sparse.without(values, indices)

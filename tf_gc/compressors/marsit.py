@@ -1,0 +1,103 @@
+"""Marsit: one bit a value at every hop of a ring."""
+
+import dataclasses
+from typing import Literal
+
+import tensorflow as tf
+
+from tf_gc import schedules
+from tf_gc.compressors.fused import FusedCompressor
+
+
+@dataclasses.dataclass(frozen=True)
+class Marsit(FusedCompressor):
+    """Marsit (Jiang et al., "Marsit: one-bit compression without cascading", algorithm 1).
+
+    With the gradient g and the residual c of a worker, and v = g + c:
+
+        s = one sign of each value: +1 with the probability that a worker has v >= 0
+        mean = eta s,    c <- v - eta s
+
+    The signs go around a ring, one bit a value: a worker m that receives the
+    merged signs a of those before it, and has signs l of its own, passes on
+
+        (a AND l) OR ((a XOR l) AND t)
+
+    with a random transient vector t, so that each worker's sign survives with
+    the same probability, and nothing is ever decompressed on the way. Every K
+    steps values are reduced exactly instead, and c becomes 0.
+
+    Attributes:
+      global_step_size: eta, the magnitude of the reduced gradient's values as
+        the optimizer gets it; a number, a schedule, or "mean_abs": the workers'
+        mean of the mean of |v|, for each variable and step.
+      full_precision_every: K; 0 means never.
+      topology: "ring", or "torus" of so many `rows`.
+      rows: the torus' number of rows, a divisor of the number of workers.
+      seed: of the transient vectors.
+
+    Raises:
+      ValueError: a hyper-parameter is out of range.
+    """
+
+    global_step_size: schedules.Hyperparameter | Literal["mean_abs"] = "mean_abs"
+    full_precision_every: int = 100
+    topology: Literal["ring", "torus"] = "ring"
+    rows: int = 1
+    seed: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.global_step_size != "mean_abs":
+            schedules.check(
+                "global_step_size",
+                self.global_step_size,
+                "'mean_abs', or greater than 0",
+                lambda eta: 0 < eta < float("inf"),
+            )
+        schedules.check(
+            "full_precision_every",
+            self.full_precision_every,
+            "an integer, 0 or more",
+            lambda k: k >= 0 and k == int(k),
+        )
+        if self.topology not in ("ring", "torus"):
+            raise ValueError(f"topology must be 'ring' or 'torus', got {self.topology!r}")
+        schedules.check(
+            "rows", self.rows, "an integer, 1 or more", lambda n: n >= 1 and n == int(n)
+        )
+
+    def reduce(self, values, exchange):
+        if self.full_precision_every == 0:
+            return self._signs(values, exchange)
+        return tf.cond(
+            exchange.step % self.full_precision_every == 0,
+            lambda: self._full_precision(values, exchange),
+            lambda: self._signs(values, exchange),
+        )
+
+    def _full_precision(self, values, exchange):
+        total = exchange.sum(values, self.topology, self.rows)
+        return total, tf.zeros_like(values)
+
+    def _signs(self, values, exchange):
+        from tf_gc import ops
+
+        merged = exchange.sign_merge(
+            ops.sign_pack(values),
+            exchange.size,
+            exchange.seed(self.seed, shared=True),
+            self.topology,
+            self.rows,
+        )
+        share = self._step_sizes(values, exchange) * ops.sign_unpack(merged, exchange.size)
+        return exchange.workers * share, values - share
+
+    def _step_sizes(self, values, exchange):
+        """What a worker delivers of each value: a scalar, or [n]."""
+        if self.global_step_size != "mean_abs":
+            eta = schedules.at_step(self.global_step_size, exchange.step)
+            return eta if exchange.reduce_op == "MEAN" else eta / exchange.workers
+        parts = tf.split(values, exchange.sizes)
+        means = tf.stack([tf.math.divide_no_nan(tf.norm(v, 1), v.shape[0]) for v in parts])
+        return tf.repeat(exchange.sum(means) / exchange.workers, exchange.sizes)

@@ -1,0 +1,61 @@
+"""ScaleCom: the leader's largest value of every chunk, reduced from all."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from tf_gc import schedules
+from tf_gc.compressors import sparse
+from tf_gc.compressors.fused import FusedCompressor
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaleCom(FusedCompressor):
+    """ScaleCom (Chen et al., "ScaleCom: Scalable Sparsified Gradient Compression for
+    Communication-Efficient Distributed Training", NeurIPS 2020): cyclic local top-k.
+
+    With the gradient g and the memory m of a worker:
+
+        I = for every chunk of C values, the index of the leader's largest |m + g|
+        sum at I: of all workers' m + g, elsewhere 0
+        m <- m + beta (g - what this worker sent)
+
+    The leader is worker step mod N. Low-pass filtering, beta < 1, makes the
+    workers' memories, and so their choices, more alike in trainings with large
+    batches. Conserved is m / beta: what has been put in is what was delivered,
+    plus that.
+
+    Attributes:
+      chunk: C, at least 1: one of so many values is sent.
+      beta: of the filter, in (0, 1], or a schedule; 1 is plain error feedback.
+
+    Raises:
+      ValueError: a hyper-parameter is out of range.
+    """
+
+    chunk: int = 100
+    beta: schedules.Hyperparameter = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        schedules.check(
+            "chunk", self.chunk, "an integer, 1 or more", lambda c: c >= 1 and c == int(c)
+        )
+        schedules.check("beta", self.beta, "in (0, 1]", lambda b: 0 < b <= 1)
+
+    def reduce(self, values, exchange):
+        from tf_gc import ops
+
+        indices = sparse.broadcast_indices(
+            lambda: ops.chunk_argmax(values, self.chunk),
+            -(-exchange.size // self.chunk),
+            exchange.step % exchange.workers,
+            exchange,
+        )
+        total = sparse.scatter(indices, exchange.sum(tf.gather(values, indices)), exchange.size)
+        kept = sparse.without(values, indices)  # m + g - sent
+        if self.beta == 1:
+            return total, kept
+        beta = schedules.at_step(self.beta, exchange.step)
+        memory = exchange.read("residual")
+        return total, memory + beta * (kept - memory)

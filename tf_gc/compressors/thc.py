@@ -1,0 +1,151 @@
+"""THC: tensor homomorphic compression."""
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+import tensorflow as tf
+
+from tf_gc import schedules
+from tf_gc import thc as tables
+from tf_gc.compressors.fused import FusedCompressor
+
+_LARGEST_BLOCK = 1 << 16
+_SMALLEST_BLOCK = 1 << 6
+_PADDING = 1 / 128  # the most of a bucket that padding may add
+
+
+@dataclasses.dataclass(frozen=True)
+class UniformTHC(FusedCompressor):
+    """Uniform THC: stochastic quantisation to evenly spaced values, summed as integers.
+
+    (Li et al., "THC: Accelerating Distributed Deep Learning Using Tensor
+    Homomorphic Compression", NSDI 2024.) With the gradient plus residual x of a
+    worker, in blocks of d = 2^k values:
+
+        l = max over the workers of |x|_2,    R = H D x / sqrt(d),    M = t_p l / sqrt(d)
+        z = stochastic index of R, clamped to [-M, M], among the values M (2 T[z] / g - 1)
+
+    with the Hadamard matrix H, random signs D that all workers share, and the
+    table T[z] = z, g = 2^b - 1 here. After the transform values are nearly
+    Gaussian, whatever they were; 1 - p of them lie within M. A worker sends z, b
+    bits a value; the sums of T[z] over the workers travel in 8 or 16 bits,
+    and are added without decoding. Every worker decodes the sum,
+
+        sum = D H (sum of M (2 T[z] / g - 1)) / sqrt(d),    e <- x - its own share
+
+    Attributes:
+      bits: b, of an index: 2, 3, 4, 5 or 8.
+      p: the expected fraction of values that are clamped, in (0, 1).
+      topology: how the sums travel: "sharded" (each worker is the server of a
+        part), or "ring", hop by hop.
+      seed: of the random numbers.
+
+    Raises:
+      ValueError: a hyper-parameter is out of range.
+    """
+
+    bits: int = 4
+    p: float = 1 / 32
+    topology: Literal["sharded", "ring"] = "sharded"
+    seed: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.bits not in (2, 3, 4, 5, 8):
+            raise ValueError(f"bits must be 2, 3, 4, 5 or 8, got {self.bits!r}")
+        schedules.check("p", self.p, "in (0, 1)", lambda p: 0 < p < 1)
+        if self.topology not in ("sharded", "ring"):
+            raise ValueError(f"topology must be 'sharded' or 'ring', got {self.topology!r}")
+
+    def table(self, workers: int) -> np.ndarray:
+        """Returns T, 2^b integers from 0 to g, for so many workers."""
+        del workers
+        return np.arange(1 << self.bits, dtype=np.int32)
+
+    def reduce(self, values, exchange):
+        from tf_gc import ops
+
+        block = block_size(exchange.size)
+        blocks = to_blocks(values, block)
+        norms = tf.reduce_max(exchange.all_gather(tf.norm(blocks, axis=1)), axis=0)
+        signs = exchange.seed(self.seed, "signs", shared=True)
+        rotated = ops.randomized_hadamard(blocks, signs)
+
+        table = self.table(exchange.workers)
+        levels = tf.constant(2 * table / table[-1] - 1, tf.float32)
+        scales = (tables.truncation(self.p) / block**0.5) * norms[:, tf.newaxis]
+        indices = ops.stochastic_quantize(
+            tf.math.divide_no_nan(rotated, scales), levels, exchange.seed(self.seed, "rounding")
+        )
+        sums = exchange.lane_sum(
+            ops.pack_bits(indices, self.bits),
+            table,
+            self.bits,
+            size=blocks.shape.num_elements(),
+            topology=self.topology,
+        )
+
+        def decode(rotated):
+            return tf.reshape(ops.inverse_randomized_hadamard(rotated, signs), [-1])[
+                : exchange.size
+            ]
+
+        sums = tf.cast(tf.reshape(sums, blocks.shape), tf.float32)
+        total = decode(scales * (sums * (2 / table[-1]) - exchange.workers))
+        own = decode(scales * tf.gather(levels, tf.cast(indices, tf.int32)))
+        return total, values - own
+
+
+@dataclasses.dataclass(frozen=True)
+class THC(UniformTHC):
+    """THC (Li et al., NSDI 2024, algorithm 3): `UniformTHC` with the best table.
+
+    The table's values are chosen among g + 1 evenly spaced ones so that the
+    expected squared error of a Gaussian is least (`tf_gc.thc.optimal_table`).
+
+    Attributes:
+      bits: b, of an index: 2, 3, 4, 5 or 8.
+      p: the expected fraction of values that are clamped, in (0, 1).
+      topology: "sharded", or "ring".
+      seed: of the random numbers.
+      granularity: g, at least 2^b - 1. Sums of N workers travel in 8 bits while
+        g N <= 255, else in 16. "auto" is the largest that keeps 8 bits, if any.
+
+    Raises:
+      ValueError: a hyper-parameter is out of range.
+    """
+
+    granularity: int | Literal["auto"] = "auto"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.granularity != "auto":
+            least = (1 << self.bits) - 1
+            schedules.check(
+                "granularity",
+                self.granularity,
+                f"'auto' or an integer, {least} ... 65535, with {self.bits} bits",
+                lambda g: g == int(g) and least <= g <= 65535,
+            )
+
+    def table(self, workers):
+        granularity = self.granularity
+        if granularity == "auto":
+            granularity = max(255 // workers, (1 << self.bits) - 1)
+        return np.array(tables.optimal_table(self.bits, granularity, self.p).table, np.int32)
+
+
+def block_size(size: int) -> int:
+    """Returns the largest d = 2^k whose blocks pad `size` values by less than a percent."""
+    block = _LARGEST_BLOCK
+    while block > _SMALLEST_BLOCK and -size % block > _PADDING * size:
+        block //= 2
+    return block
+
+
+def to_blocks(values: tf.Tensor, block: int) -> tf.Tensor:
+    """Cuts a vector in rows of `block` values, the last one padded with zeros."""
+    size = values.shape.num_elements()
+    padded = tf.pad(values, [[0, -size % block]])
+    return tf.reshape(padded, [-1, block])

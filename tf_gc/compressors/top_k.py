@@ -1,0 +1,63 @@
+"""Plain top-k: every worker's own largest values, gathered."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from tf_gc import schedules
+from tf_gc.compressors import sparse
+from tf_gc.compressors.fused import FusedCompressor
+
+
+@dataclasses.dataclass(frozen=True)
+class TopK(FusedCompressor):
+    """Top-k with error feedback: each worker sends its own k largest values to all.
+
+    With the gradient plus residual G of n values, and k = ratio n:
+
+        sum = over the workers, their k largest |G|;    e <- G, but 0 where sent
+
+    What a worker sends grows with the number of workers, N - 1 messages a step;
+    `ARTopK` avoids that, at the price of using one worker's choice for all.
+
+    Attributes:
+      ratio: the fraction of the values that is sent, in (0, 1], or a schedule.
+      per_variable: whether k is taken of every variable by itself (LWTopk), and
+        not of the whole model.
+
+    Raises:
+      ValueError: a hyper-parameter is out of range.
+    """
+
+    ratio: schedules.Hyperparameter = 0.01
+    per_variable: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        sparse.check_ratio(self.ratio)
+
+    @property
+    def whole_model(self):
+        return not self.per_variable
+
+    def reduce(self, values, exchange):
+        indices, count = self._select(values, exchange)
+        total = sparse.gather_sparse(
+            indices, tf.gather(values, indices), count, exchange.size, exchange
+        )
+        return total, sparse.without(values, indices)
+
+    def _select(self, values, exchange):
+        from tf_gc import ops
+
+        if not self.per_variable:
+            count = sparse.count(self.ratio, exchange.size, exchange.step)
+            return ops.top_k_indices(values, count), count
+        counts = [sparse.count(self.ratio, size, exchange.step) for size in exchange.sizes]
+        indices, begin = [], 0
+        for part, size, count in zip(
+            tf.split(values, exchange.sizes), exchange.sizes, counts, strict=True
+        ):
+            indices.append(begin + ops.top_k_indices(part, count))
+            begin += size
+        return tf.concat(indices, 0), tf.add_n(counts)
