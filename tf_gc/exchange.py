@@ -170,21 +170,21 @@ class Exchange:
 
     def all_gather(self, values: tf.Tensor) -> tf.Tensor:
         """Returns the workers' tensors of one shape, stacked in the order of ranks."""
-        data, _ = self._all_gather_bytes(_to_bytes(values))
-        return _from_bytes(data, values.dtype, tf.concat([[self.workers], tf.shape(values)], 0))
+        data, _ = self._all_gather_bytes(to_bytes(values))
+        return from_bytes(data, values.dtype, tf.concat([[self.workers], tf.shape(values)], 0))
 
     def all_gather_unequal(self, values: tf.Tensor) -> list[tf.Tensor]:
         """Returns the workers' vectors, which may have different sizes."""
-        data, sizes = self._all_gather_bytes(_to_bytes(values))
+        data, sizes = self._all_gather_bytes(to_bytes(values))
         parts = tf.split(data, sizes, num=self.workers)
-        return [_from_bytes(part, values.dtype, [-1]) for part in parts]
+        return [from_bytes(part, values.dtype, [-1]) for part in parts]
 
     def broadcast(self, values: tf.Tensor, root: tf.Tensor) -> tf.Tensor:
         """Returns the vector of the worker `root`, an int scalar; that of others is not sent."""
         from tf_gc import ops
 
-        data = ops.exchange_broadcast(_to_bytes(values), tf.cast(root, tf.int32), **self.arguments)
-        return _from_bytes(data, values.dtype, [-1])
+        data = ops.exchange_broadcast(to_bytes(values), tf.cast(root, tf.int32), **self.arguments)
+        return from_bytes(data, values.dtype, [-1])
 
     def read(self, slot: str) -> tf.Tensor:
         """Returns a slot of all variables, one after the other, as float32 [n]."""
@@ -203,11 +203,13 @@ class Exchange:
         return ops.exchange_all_gather(data, **self.arguments)
 
 
-def _to_bytes(values):
+def to_bytes(values: tf.Tensor) -> tf.Tensor:
+    """Returns the bytes of a tensor, as a uint8 vector."""
     return tf.reshape(tf.bitcast(values, tf.uint8), [-1])
 
 
-def _from_bytes(data, dtype, shape):
+def from_bytes(data: tf.Tensor, dtype: tf.DType, shape) -> tf.Tensor:
+    """Returns the tensor of a shape, one size of which may be -1, of which these are the bytes."""
     if dtype.size > 1:
         data = tf.reshape(data, [-1, dtype.size])
     return tf.reshape(tf.bitcast(data, dtype), shape)

@@ -6,6 +6,7 @@ from typing import Literal
 import tensorflow as tf
 
 from tf_gc import schedules
+from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
 
 
@@ -48,13 +49,7 @@ class Marsit(FusedCompressor):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.global_step_size != "mean_abs":
-            schedules.check(
-                "global_step_size",
-                self.global_step_size,
-                "'mean_abs', or greater than 0",
-                lambda eta: 0 < eta < float("inf"),
-            )
+        scales.check_step_size("global_step_size", self.global_step_size)
         schedules.check(
             "full_precision_every",
             self.full_precision_every,
@@ -90,14 +85,6 @@ class Marsit(FusedCompressor):
             self.topology,
             self.rows,
         )
-        share = self._step_sizes(values, exchange) * ops.sign_unpack(merged, exchange.size)
+        share = scales.step_size(self.global_step_size, values, exchange)
+        share *= ops.sign_unpack(merged, exchange.size)
         return exchange.workers * share, values - share
-
-    def _step_sizes(self, values, exchange):
-        """What a worker delivers of each value: a scalar, or [n]."""
-        if self.global_step_size != "mean_abs":
-            eta = schedules.at_step(self.global_step_size, exchange.step)
-            return eta if exchange.reduce_op == "MEAN" else eta / exchange.workers
-        parts = tf.split(values, exchange.sizes)
-        means = tf.stack([tf.math.divide_no_nan(tf.norm(v, 1), v.shape[0]) for v in parts])
-        return tf.repeat(exchange.sum(means) / exchange.workers, exchange.sizes)

@@ -1,0 +1,32 @@
+"""EF-signSGD: one bit a value and a magnitude, with error feedback."""
+
+import dataclasses
+
+from tf_gc.compressors import gathered, scales
+from tf_gc.compressors.fused import FusedCompressor
+
+
+@dataclasses.dataclass(frozen=True)
+class EFSignSGD(FusedCompressor):
+    """EF-signSGD (Karimireddy et al., "Error Feedback Fixes SignSGD and other Gradient
+    Compression Schemes", ICML 2019).
+
+    With the gradient plus residual t of a variable and worker, sign(0) = +1:
+
+        q = mean(|t|) sign(t),    sum = sum over the workers of q,    e <- t - q
+
+    It is biased in each step, and its error feedback delivers later what is
+    missing. The paper multiplies gradients with the learning rate before it
+    compresses; here that is the optimizer's, as with every compressor. Every
+    worker sends one bit a value to all others.
+    """
+
+    def reduce(self, values, exchange):
+        from tf_gc import ops
+
+        def decode(scale, packed):
+            return scales.spread(scale, exchange) * ops.sign_unpack(packed, exchange.size)
+
+        scale = scales.per_variable(scales.mean_abs, values, exchange)
+        total, own = gathered.decode_all(scale, ops.sign_pack(values), decode, exchange)
+        return total, values - own

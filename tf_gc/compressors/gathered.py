@@ -1,0 +1,37 @@
+"""What compressors share whose quantised values every worker sends to all others."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tf_gc.exchange import Exchange, from_bytes, to_bytes
+
+
+def decode_all(
+    scales: tf.Tensor,
+    codes: tf.Tensor,
+    decode: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    exchange: Exchange,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Decodes what all workers send, scales and codes in one message.
+
+    Args:
+      scales: float32 tensor of a known shape, this worker's.
+      codes: uint8 vector, this worker's; as long as the others'.
+      decode: function of scales and codes that returns float32 [n].
+      exchange: the way to the other workers.
+
+    Returns:
+      The sum over the workers of what is decoded, in the order of ranks, and
+      this worker's share of it; both float32 [n].
+    """
+    messages = exchange.all_gather(tf.concat([to_bytes(scales), codes], 0))
+    header = scales.shape.num_elements() * scales.dtype.size
+    shares = [
+        decode(from_bytes(message[:header], scales.dtype, scales.shape), message[header:])
+        for message in tf.unstack(messages, exchange.workers)
+    ]
+    total = shares[0]
+    for share in shares[1:]:
+        total += share
+    return total, shares[exchange.rank]

@@ -1,0 +1,88 @@
+"""About the largest values, by a threshold that a sample gives."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from tf_gc import schedules
+from tf_gc.compressors import sparse
+from tf_gc.compressors.fused import FusedCompressor
+from tf_gc.exchange import from_bytes, to_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledTopK(FusedCompressor):
+    """Sparsification with a sampled threshold ("25 % / 5 % sparsification" in Lim et al.,
+    "3LC", MLSys 2019, section 5.1; Aji, Heafield, "Sparse Communication for Distributed
+    Gradient Descent", EMNLP 2017).
+
+    With the gradient plus residual t of a variable and worker:
+
+        T = the smallest of the largest |t|, a fraction `ratio`, of a random sample of |t|
+        sum = over the workers, their t where |t| >= T;    e <- t, but 0 where sent
+
+    No more than the sample is sorted. A worker sends one bit for every value,
+    whether it is sent, and the values sent, to all others. How many these are
+    is random, `ratio` of them on average; zeros are never sent. What is not sent
+    is delivered later, by error feedback. `TopK` sends exactly the largest, and
+    their places in fewer bits.
+
+    Attributes:
+      ratio: the fraction of the values that is sent, in (0, 1], or a schedule.
+      samples: how many values of a variable are in the sample, at least 1; of
+        smaller variables, all. How to tune it: the number of values that are
+        sent varies by about a fraction of 1 / sqrt(ratio samples).
+      seed: of the choice of samples.
+
+    Raises:
+      ValueError: a hyper-parameter is out of range.
+    """
+
+    ratio: schedules.Hyperparameter = 0.25
+    samples: int = 4096
+    seed: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        sparse.check_ratio(self.ratio)
+        schedules.check(
+            "samples", self.samples, "an integer, 1 or more", lambda n: n >= 1 and n == int(n)
+        )
+
+    def reduce(self, values, exchange):
+        from tf_gc import ops
+
+        selected = tf.concat(
+            [
+                self._select(tf.abs(part), name, exchange)
+                for part, name in zip(
+                    tf.split(values, exchange.sizes), exchange.names, strict=True
+                )
+            ],
+            0,
+        )
+        bitmap = ops.sign_pack(tf.where(selected, 1.0, -1.0))
+        sent = tf.boolean_mask(values, selected)
+        messages = exchange.all_gather_unequal(tf.concat([bitmap, to_bytes(sent)], 0))
+
+        total = tf.zeros([exchange.size])
+        header = (exchange.size + 7) // 8
+        for message in messages:
+            where = tf.where(ops.sign_unpack(message[:header], exchange.size) > 0)
+            theirs = from_bytes(message[header:], tf.float32, [-1])
+            total = tf.tensor_scatter_nd_add(total, where, theirs)
+        return total, tf.where(selected, 0.0, values)
+
+    def _select(self, magnitudes, name, exchange):
+        """Returns which values of a variable are sent, bool [its size]."""
+        size = magnitudes.shape[0]
+        if size == 0:
+            return tf.zeros([0], tf.bool)
+        sample = magnitudes
+        if size > self.samples:
+            seed = exchange.seed(self.seed, name)
+            places = tf.random.stateless_uniform([self.samples], seed, 0, size, tf.int32)
+            sample = tf.gather(magnitudes, places)
+        count = sparse.count(self.ratio, min(size, self.samples), exchange.step)
+        threshold = tf.math.top_k(sample, count, sorted=True).values[-1]
+        return (magnitudes >= threshold) & (magnitudes > 0)

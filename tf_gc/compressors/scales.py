@@ -1,0 +1,63 @@
+"""What compressors share that have numbers for each variable: a scale, a norm, a mean."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tf_gc import schedules
+from tf_gc.exchange import Exchange
+
+
+def per_variable(
+    statistic: Callable[[tf.Tensor], tf.Tensor], values: tf.Tensor, exchange: Exchange
+) -> tf.Tensor:
+    """Returns a statistic, a scalar, of each variable's values, as float32 [variables].
+
+    Args:
+      statistic: of a vector, which may be empty.
+      values: float32 [n].
+      exchange: the bucket whose values they are.
+    """
+    return tf.stack([statistic(part) for part in tf.split(values, exchange.sizes)])
+
+
+def spread(scales: tf.Tensor, exchange: Exchange) -> tf.Tensor:
+    """Returns a number for each value of a bucket, [n], from one for each variable."""
+    parts = zip(tf.unstack(scales, len(exchange.sizes)), exchange.sizes, strict=True)
+    return tf.concat([tf.fill([size], scale) for scale, size in parts], 0)
+
+
+def max_abs(values: tf.Tensor) -> tf.Tensor:
+    """Returns max |v| of a vector; 0 if it is empty."""
+    return tf.maximum(tf.reduce_max(tf.abs(values)), 0.0)
+
+
+def mean_abs(values: tf.Tensor) -> tf.Tensor:
+    """Returns the mean of |v| of a vector; 0 if it is empty."""
+    return tf.math.divide_no_nan(tf.norm(values, 1), values.shape[0])
+
+
+def check_step_size(name: str, eta: schedules.Hyperparameter | str) -> None:
+    """Raises ValueError unless `eta` is "mean_abs", a schedule, or positive and finite."""
+    if eta != "mean_abs":
+        schedules.check(
+            name, eta, "'mean_abs', or greater than 0", lambda eta: 0 < eta < float("inf")
+        )
+
+
+def step_size(
+    eta: schedules.Hyperparameter | str, values: tf.Tensor, exchange: Exchange
+) -> tf.Tensor:
+    """Returns what a worker's share of one sign is worth: a scalar, or [n].
+
+    Args:
+      eta: magnitude of the reduced gradient's values as the optimizer gets them,
+        or "mean_abs": the workers' mean of the mean of |v|, for each variable.
+      values: float32 [n], this worker's v.
+      exchange: the bucket whose values they are.
+    """
+    if eta != "mean_abs":
+        eta = schedules.at_step(eta, exchange.step)
+        return eta if exchange.reduce_op == "MEAN" else eta / exchange.workers
+    means = exchange.sum(per_variable(mean_abs, values, exchange)) / exchange.workers
+    return spread(means, exchange)
