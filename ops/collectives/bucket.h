@@ -19,6 +19,7 @@ struct Traffic {
       : values_sent(variables), payload_bytes_sent(variables) {}
 
   int64_t rounds = 0;
+  int64_t steps = 0;
   int64_t bytes_sent = 0;  // headers and padding included
   int64_t bytes_received = 0;
   // By variable: values that were encoded and sent, counted once per receiver,
@@ -51,6 +52,18 @@ class Bucket : public tensorflow::ResourceBase {
   void set_traffic(Traffic traffic) {
     std::lock_guard<std::mutex> lock(traffic_mutex_);
     traffic_ = std::move(traffic);
+  }
+
+  // Counts a step in which `ranks` workers add up variables of these sizes:
+  // each of the workers sends its values, and has its share of the results to
+  // send, too.
+  void CountStep(const std::vector<int64_t>& sizes, int ranks) {
+    std::lock_guard<std::mutex> lock(traffic_mutex_);
+    ++traffic_.steps;
+    for (size_t v = 0; v < sizes.size(); ++v) {
+      const int64_t sent = 2 * sizes[v] * (ranks - 1);
+      traffic_.values_sent[v] += (sent + ranks / 2) / ranks;  // rounded
+    }
   }
 
  private:
