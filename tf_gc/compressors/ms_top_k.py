@@ -64,9 +64,7 @@ class MSTopK(FusedCompressor):
         surely = tf.where(magnitudes >= upper)[:, 0]
         perhaps = tf.where((magnitudes < upper) & (magnitudes >= lower))[:, 0]
         lacking = count - tf.size(surely)
-        first = tf.random.stateless_uniform(
-            [], seed, 0, tf.size(perhaps) - lacking + 1, tf.int32
-        )
+        first = tf.random.stateless_uniform([], seed, 0, tf.size(perhaps) - lacking + 1, tf.int32)
         chosen = tf.concat([surely, perhaps[first : first + lacking]], 0)
         return tf.sort(tf.cast(chosen, tf.int32))
 

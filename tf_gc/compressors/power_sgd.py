@@ -1,6 +1,7 @@
 """PowerSGD: gradients as products of two thin matrices."""
 
 import dataclasses
+import functools
 import math
 
 import tensorflow as tf
@@ -54,23 +55,69 @@ class PowerSGD(FusedCompressor):
         return {**super().slot_shapes(shape), "factor": (columns, self.rank)}
 
     def reduce(self, values, exchange):
-        parts = tf.split(values, exchange.sizes)
         factored = [self._is_factored(shape) for shape in exchange.shapes]
-        matrices = [
-            tf.reshape(part, [-1, shape[-1]])
-            for part, shape, low_rank in zip(parts, exchange.shapes, factored, strict=True)
-            if low_rank
-        ]
-        factors = self._factors(exchange)
-        exact = [part for part, low_rank in zip(parts, factored, strict=True) if not low_rank]
+        matrices, exact = [], []
+        for part, shape, is_factored in zip(
+            tf.split(values, exchange.sizes), exchange.shapes, factored, strict=True
+        ):
+            if is_factored:
+                matrices.append(tf.reshape(part, [-1, shape[-1]]))
+            else:
+                exact.append(part)
 
-        products = [tf.matmul(t, q) for t, q in zip(matrices, factors, strict=True)]
-        *products, exact_sum = _sum_together([*products, tf.concat(exact, 0)], exchange)
-        bases = [tf.linalg.qr(product).q for product in products]
+        factors = self._factors(exchange)
+        products = [t @ q for t, q in zip(matrices, factors, strict=True)]
+        sums = _sum_together([*products, *exact], exchange)
+        bases = [tf.linalg.qr(product).q for product in sums[: len(products)]]
         own = [tf.matmul(t, p, transpose_a=True) for t, p in zip(matrices, bases, strict=True)]
         factors = _sum_together(own, exchange)
         exchange.write("factor", _flatten(factors))
 
-        total = _interleave(factored, _multiply(bases, factors), exact_sum, exchange)
-        delivered = _interleave(factored, _multiply(bases, own), tf.concat(exact, 0), exchange)
-        return total, values - delivered
+        total = _interleave(factored, _products(bases, factors), sums[len(products) :])
+        return total, values - _interleave(factored, _products(bases, own), exact)
+
+    def _is_factored(self, shape):
+        if len(shape) < 2:
+            return False
+        rows, columns = math.prod(shape[:-1]), shape[-1]
+        return self.rank * (rows + columns) < rows * columns
+
+    def _factors(self, exchange):
+        """Returns Q of each factored variable, orthonormal, so that no scale builds up in it."""
+        factors = []
+        for slot, name in zip(exchange.slots["factor"], exchange.names, strict=True):
+            if slot.shape[0] == 0:
+                continue
+            kept = slot.read_value()
+            seed = exchange.seed(self.seed, name, shared=True)
+            factor = tf.cond(
+                tf.reduce_all(kept == 0),
+                functools.partial(tf.random.stateless_normal, slot.shape, seed),
+                functools.partial(tf.identity, kept),
+            )
+            factors.append(tf.linalg.qr(factor).q)
+        return factors
+
+
+def _sum_together(tensors, exchange):
+    """Returns the sums over the workers of some tensors, which travel in one message."""
+    if not tensors:
+        return []
+    sums = tf.split(exchange.sum(_flatten(tensors)), [t.shape.num_elements() for t in tensors])
+    return [tf.reshape(s, t.shape) for s, t in zip(sums, tensors, strict=True)]
+
+
+def _products(bases, factors):
+    """Returns each P transpose(Q)."""
+    return [tf.matmul(p, q, transpose_b=True) for p, q in zip(bases, factors, strict=True)]
+
+
+def _interleave(factored, products, exact):
+    """Returns the values of all variables, [n], of which some are factored and some exact."""
+    products, exact = iter(products), iter(exact)
+    return _flatten([next(products if is_factored else exact) for is_factored in factored])
+
+
+def _flatten(tensors):
+    """Returns the values of some tensors, one after the other, as float32 [n]."""
+    return tf.concat([tf.zeros([0]), *(tf.reshape(t, [-1]) for t in tensors)], 0)

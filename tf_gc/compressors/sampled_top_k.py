@@ -55,9 +55,7 @@ class SampledTopK(FusedCompressor):
         selected = tf.concat(
             [
                 self._select(tf.abs(part), name, exchange)
-                for part, name in zip(
-                    tf.split(values, exchange.sizes), exchange.names, strict=True
-                )
+                for part, name in zip(tf.split(values, exchange.sizes), exchange.names, strict=True)
             ],
             0,
         )

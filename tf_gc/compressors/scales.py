@@ -1,4 +1,4 @@
-"""What compressors share that have numbers for each variable: a scale, a norm, a mean."""
+"""What compressors share that have a number for each variable or block: a scale, a norm."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,19 @@ def max_abs(values: tf.Tensor) -> tf.Tensor:
 
 def mean_abs(values: tf.Tensor) -> tf.Tensor:
     """Returns the mean of |v| of a vector; 0 if it is empty."""
-    return tf.math.divide_no_nan(tf.norm(values, 1), values.shape[0])
+    return tf.norm(values, 1) / max(values.shape[0], 1)
+
+
+def root_mean_square(values: tf.Tensor) -> tf.Tensor:
+    """Returns the root of the mean of v^2 of a vector; 0 if it is empty."""
+    return tf.norm(values) / max(values.shape[0], 1) ** 0.5
+
+
+def to_blocks(values: tf.Tensor, block: int) -> tf.Tensor:
+    """Cuts a vector in rows of `block` values, the last one padded with zeros."""
+    size = values.shape.num_elements()
+    padded = tf.pad(values, [[0, -size % block]])
+    return tf.reshape(padded, [-1, block])
 
 
 def check_step_size(name: str, eta: schedules.Hyperparameter | str) -> None:

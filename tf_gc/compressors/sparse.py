@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tf_gc import schedules
+from tf_gc.exchange import Exchange
 
 
 def check_ratio(ratio: schedules.Hyperparameter) -> None:
@@ -14,6 +15,30 @@ def count(ratio: schedules.Hyperparameter, size: int, step: tf.Tensor) -> tf.Ten
     """Returns how many of `size` values a ratio is, but one at least, as an int32 scalar."""
     share = tf.cast(schedules.at_step(ratio, step), tf.float64) * size
     return tf.minimum(tf.maximum(tf.cast(tf.round(share), tf.int32), 1), size)
+
+
+def top_k(
+    values: tf.Tensor, ratio: schedules.Hyperparameter, exchange: Exchange, per_variable: bool
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Finds the largest values, by magnitude, of a bucket or of each of its variables.
+
+    Args:
+      values: float32 [n].
+      ratio: the fraction of the values to find.
+      exchange: the bucket whose values they are.
+      per_variable: whether so many of each variable are to be found.
+
+    Returns:
+      Their indices, int32 [k], ascending, and k, an int32 scalar.
+    """
+    from tf_gc import ops
+
+    indices, counts, begin = [], [], 0
+    for size in exchange.sizes if per_variable else [exchange.size]:
+        counts.append(count(ratio, size, exchange.step))
+        indices.append(begin + ops.top_k_indices(values[begin : begin + size], counts[-1]))
+        begin += size
+    return tf.concat(indices, 0), tf.add_n(counts)
 
 
 def scatter(indices: tf.Tensor, values: tf.Tensor, size: int) -> tf.Tensor:

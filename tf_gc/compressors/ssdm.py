@@ -72,4 +72,4 @@ class CascadingSSDM(FusedCompressor):
     uses_residual: ClassVar[bool] = False
 
     def reduce(self, values, exchange):
-        return exchange.cascading_sign(values, exchange.seed(self.seed)), None
+        return exchange.cascading_sign(values, exchange.seed(self.seed, shared=True)), None

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_gc import schedules
 from tf_gc import thc as tables
+from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
 
 _LARGEST_BLOCK = 1 << 16
@@ -67,16 +68,16 @@ class UniformTHC(FusedCompressor):
         from tf_gc import ops
 
         block = block_size(exchange.size)
-        blocks = to_blocks(values, block)
+        blocks = scales.to_blocks(values, block)
         norms = tf.reduce_max(exchange.all_gather(tf.norm(blocks, axis=1)), axis=0)
         signs = exchange.seed(self.seed, "signs", shared=True)
         rotated = ops.randomized_hadamard(blocks, signs)
 
         table = self.table(exchange.workers)
         levels = tf.constant(2 * table / table[-1] - 1, tf.float32)
-        scales = (tables.truncation(self.p) / block**0.5) * norms[:, tf.newaxis]
+        limits = (tables.truncation(self.p) / block**0.5) * norms[:, tf.newaxis]
         indices = ops.stochastic_quantize(
-            tf.math.divide_no_nan(rotated, scales), levels, exchange.seed(self.seed, "rounding")
+            tf.math.divide_no_nan(rotated, limits), levels, exchange.seed(self.seed, "rounding")
         )
         sums = exchange.lane_sum(
             ops.pack_bits(indices, self.bits),
@@ -92,8 +93,8 @@ class UniformTHC(FusedCompressor):
             ]
 
         sums = tf.cast(tf.reshape(sums, blocks.shape), tf.float32)
-        total = decode(scales * (sums * (2 / table[-1]) - exchange.workers))
-        own = decode(scales * tf.gather(levels, tf.cast(indices, tf.int32)))
+        total = decode(limits * (sums * (2 / table[-1]) - exchange.workers))
+        own = decode(limits * tf.gather(levels, tf.cast(indices, tf.int32)))
         return total, values - own
 
 
@@ -142,10 +143,3 @@ def block_size(size: int) -> int:
     while block > _SMALLEST_BLOCK and -size % block > _PADDING * size:
         block //= 2
     return block
-
-
-def to_blocks(values: tf.Tensor, block: int) -> tf.Tensor:
-    """Cuts a vector in rows of `block` values, the last one padded with zeros."""
-    size = values.shape.num_elements()
-    padded = tf.pad(values, [[0, -size % block]])
-    return tf.reshape(padded, [-1, block])

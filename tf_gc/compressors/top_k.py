@@ -41,23 +41,8 @@ class TopK(FusedCompressor):
         return not self.per_variable
 
     def reduce(self, values, exchange):
-        indices, count = self._select(values, exchange)
+        indices, count = sparse.top_k(values, self.ratio, exchange, self.per_variable)
         total = sparse.gather_sparse(
             indices, tf.gather(values, indices), count, exchange.size, exchange
         )
         return total, sparse.without(values, indices)
-
-    def _select(self, values, exchange):
-        from tf_gc import ops
-
-        if not self.per_variable:
-            count = sparse.count(self.ratio, exchange.size, exchange.step)
-            return ops.top_k_indices(values, count), count
-        counts = [sparse.count(self.ratio, size, exchange.step) for size in exchange.sizes]
-        indices, begin = [], 0
-        for part, size, count in zip(
-            tf.split(values, exchange.sizes), exchange.sizes, counts, strict=True
-        ):
-            indices.append(begin + ops.top_k_indices(part, count))
-            begin += size
-        return tf.concat(indices, 0), tf.add_n(counts)
