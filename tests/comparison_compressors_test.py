@@ -1,0 +1,322 @@
+"""The designs that the papers compare with, over real workers, do what their papers say."""
+
+import math
+
+import numpy as np
+import systems_programs as programs
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+from cluster import Cluster
+
+import tf_gc
+from tests import comparison_reference as reference
+from tests import systems_reference
+
+# Of three variables: a matrix, one value, and a kernel that is a matrix of 30 rows.
+_SHAPES = ((12, 40), (1,), (6, 5, 16))
+_BUCKET_SHAPES = _SHAPES[::-1]  # in the order of the bucket
+_SIZES = tuple(math.prod(shape) for shape in _BUCKET_SHAPES)
+_NAMES = ("variable2", "variable1", "variable0")
+_WORKERS = 3
+_STEPS = 4
+_TINY = 1e-5
+
+_clusters = {}
+
+
+def shared_cluster(workers=_WORKERS):
+    """A cluster of so many workers, started once and kept for all tests."""
+    if workers in _clusters and _clusters[workers].broken:
+        _clusters.pop(workers).close()
+    if workers not in _clusters:
+        _clusters[workers] = Cluster(workers)
+    return _clusters[workers]
+
+
+def tearDownModule():
+    for cluster in _clusters.values():
+        cluster.close()
+
+
+def one(results):
+    """The result that all workers agree on."""
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+    return results[0]
+
+
+def run(compressor, steps=_STEPS, workers=_WORKERS):
+    """Returns the gradients, what was delivered and the residuals: [worker, step, value]."""
+    results = shared_cluster(workers).run(programs.steps, compressor, _SHAPES, steps)
+    gradients = [
+        [
+            programs.in_bucket_order(programs.gradients(_SHAPES, step, worker))
+            for step in range(steps)
+        ]
+        for worker in range(workers)
+    ]
+    return np.array(gradients), one([d for d, _ in results]), np.stack([r for _, r in results])
+
+
+def normal(shape, seed):
+    return tf.random.stateless_normal(shape, seed).numpy()
+
+
+class ReferenceTest(parameterized.TestCase):
+    """Some steps of three workers against NumPy, with the same random draws."""
+
+    def assert_follows(self, compressor, design, **arguments):
+        gradients, delivered, kept = run(compressor)
+        system = design(_WORKERS, _SIZES, _NAMES, **arguments)
+        for step in range(_STEPS):
+            total, residuals = system.step(gradients[:, step])
+            np.testing.assert_allclose(
+                delivered[step], total, rtol=_TINY, atol=_TINY, err_msg=f"sum of step {step}"
+            )
+            np.testing.assert_allclose(
+                kept[:, step], residuals, atol=_TINY, err_msg=f"residuals of step {step}"
+            )
+
+    @parameterized.parameters(
+        (tf_gc.Float16(), np.float16), (tf_gc.BFloat16(), tf.bfloat16.as_numpy_dtype)
+    )
+    def test_short_floats(self, compressor, dtype):
+        self.assert_follows(compressor, reference.ShortFloats, dtype=dtype)
+
+    def test_int8(self):
+        self.assert_follows(tf_gc.Int8(), reference.Int8)
+
+    def test_stochastic_ternary(self):
+        self.assert_follows(tf_gc.StochasticTernary(), reference.StochasticTernary)
+
+    @parameterized.parameters((2.5, 2.5), (1.0, 1.0), (None, np.inf))
+    def test_tern_grad(self, clip, reference_clip):
+        self.assert_follows(tf_gc.TernGrad(clip), reference.TernGrad, clip=reference_clip)
+
+    def test_one_bit(self):
+        self.assert_follows(tf_gc.OneBit(), reference.OneBit)
+
+    @parameterized.parameters(0.25, 0.05)
+    def test_sampled_top_k_with_a_sample_of_all_values(self, ratio):
+        self.assert_follows(tf_gc.SampledTopK(ratio), reference.Threshold, ratio=ratio)
+
+    @parameterized.parameters(1, 3)
+    def test_local_steps(self, period):
+        self.assert_follows(tf_gc.LocalSteps(period), reference.LocalSteps, period=period)
+
+    @parameterized.parameters((7, 64, "l2"), (1, 0, "l2"), (127, 0, "max"), (5, 100, "max"))
+    def test_qsgd(self, levels, block, norm):
+        self.assert_follows(
+            tf_gc.QSGD(levels, block, norm), reference.QSGD, levels=levels, block=block, norm=norm
+        )
+
+    @parameterized.parameters("mean_abs", 0.5)
+    def test_sign_sgd(self, step_size):
+        self.assert_follows(tf_gc.SignSGD(step_size), reference.SignSGD, step_size=step_size)
+
+    def test_ef_sign_sgd(self):
+        self.assert_follows(tf_gc.EFSignSGD(), reference.EFSignSGD)
+
+    def test_ssdm(self):
+        self.assert_follows(tf_gc.SSDM(), reference.SSDM)
+
+    @parameterized.parameters((0.05, 0.9, None), (0.2, 0.5, 10.0), (0.1, 0.0, None))
+    def test_dgc(self, ratio, momentum, clip_norm):
+        limit = np.inf if clip_norm is None else clip_norm / math.sqrt(_WORKERS)
+        compressor = tf_gc.DGC(ratio, momentum, clip_norm)
+        self.assert_follows(compressor, reference.DGC, ratio=ratio, momentum=momentum, limit=limit)
+
+    def test_ms_top_k_finds_the_largest_in_many_rounds(self):
+        self.assert_follows(tf_gc.MSTopK(0.05), systems_reference.TopK, counts=[48])
+
+    @parameterized.parameters(1, 4, 8)
+    def test_power_sgd(self, rank):
+        self.assert_follows(
+            tf_gc.PowerSGD(rank),
+            reference.PowerSGD,
+            rank=rank,
+            shapes=_BUCKET_SHAPES,
+            normal=normal,
+        )
+
+
+class RandomChoiceTest(parameterized.TestCase):
+    """What is sent by choices that TensorFlow's random numbers make."""
+
+    def assert_conserves(self, gradients, delivered, residuals):
+        np.testing.assert_allclose(
+            delivered.sum(axis=0) + residuals[:, -1].sum(axis=0),
+            gradients.sum(axis=(0, 1)),
+            atol=_TINY,
+        )
+
+    def test_random_k_sends_the_same_k_of_all_workers(self):
+        gradients, delivered, residuals = run(tf_gc.RandomK(0.1))
+        self.assert_conserves(gradients, delivered, residuals)
+        values = gradients.copy()
+        values[:, 1:] += residuals[:, :-1]
+        for step in range(_STEPS):
+            sent = delivered[step] != 0
+            self.assertEqual(sent.sum(), 96)
+            np.testing.assert_array_equal(residuals[:, step], np.where(sent, 0, values[:, step]))
+        # Another choice in each step: of the 96, 9.6 are expected to come again.
+        self.assertLess(((delivered[0] != 0) & (delivered[1] != 0)).sum(), 30)
+
+    def test_sampled_top_k_sends_about_that_many_of_the_largest(self):
+        gradients, delivered, residuals = run(tf_gc.SampledTopK(0.25, samples=100))
+        self.assert_conserves(gradients, delivered, residuals)
+        values = np.abs(gradients[:, 0])
+        for value, kept in zip(values, residuals[:, 0], strict=True):
+            for v, k in zip(*(np.split(x, np.cumsum(_SIZES)) for x in (value, kept)), strict=True):
+                if v.size < 100:
+                    continue
+                # Five deviations of the largest quarter of a sample of 100.
+                self.assertBetween((k == 0).mean(), 0.25 - 0.22, 0.25 + 0.22)
+                self.assertLess(np.abs(k).max(), v[k == 0].min())
+
+    def test_ms_top_k_fills_up_from_between_two_thresholds(self):
+        gradients, delivered, residuals = run(tf_gc.MSTopK(0.05, rounds=2))
+        self.assert_conserves(gradients, delivered, residuals)
+        for values, kept in zip(np.abs(gradients[:, 0]), residuals[:, 0], strict=True):
+            sent = kept == 0
+            self.assertEqual(sent.sum(), 48)
+            thresholds = values.mean() + np.arange(1, 4) / 4 * (values.max() - values.mean())
+            upper = min(t for t in thresholds if (values >= t).sum() <= 48)
+            self.assertTrue(sent[values >= upper].all())
+
+
+class UnbiasedTest(parameterized.TestCase):
+    """The mean of many steps with the same gradients is their sum."""
+
+    _COUNT = 300
+
+    def assert_unbiased(self, compressor, variance):
+        rng = np.random.default_rng(3)
+        # None is so small that its quantised values are rare.
+        values = rng.uniform(0.2, 1, [_WORKERS, 24, 16]) * rng.choice([-1, 1], [_WORKERS, 24, 16])
+        delivered = one(shared_cluster().run(programs.repeated, compressor, values, self._COUNT))
+        values = values.reshape(_WORKERS, -1)
+        errors = delivered.mean(axis=0) - values.sum(axis=0)
+        deviations = np.sqrt(variance(values, delivered) / self._COUNT)
+        certain = deviations < _TINY
+        np.testing.assert_allclose(errors[certain], 0, atol=_TINY)
+        scores = errors[~certain] / deviations[~certain]
+        # Of about 384 standard normal numbers.
+        self.assertLess(np.abs(scores).max(), 5)
+        self.assertLess(abs(scores.mean()), 5 / np.sqrt(scores.size))
+        self.assertAlmostEqual(np.mean(scores**2), 1, delta=5 * np.sqrt(2 / scores.size))
+
+    def test_stochastic_ternary(self):
+        self.assert_unbiased(
+            tf_gc.StochasticTernary(seed=1),
+            lambda g, _: np.sum(np.abs(g) * np.abs(g).max(axis=1, keepdims=True) - g**2, axis=0),
+        )
+
+    def test_tern_grad(self):
+        self.assert_unbiased(
+            tf_gc.TernGrad(clip=None, seed=1),
+            lambda g, _: np.sum(np.abs(g) * np.abs(g).max() - g**2, axis=0),
+        )
+
+    @parameterized.parameters(0, 16)
+    def test_qsgd(self, block):
+        def variance(gradients, _):
+            blocks = gradients.reshape(_WORKERS, -1, block or gradients.shape[1])
+            norms = np.linalg.norm(blocks, axis=2, keepdims=True)
+            return np.sum(np.abs(blocks) * norms - blocks**2, axis=0).ravel()
+
+        self.assert_unbiased(tf_gc.QSGD(1, block, seed=1), variance)
+
+    def test_ssdm(self):
+        self.assert_unbiased(
+            tf_gc.SSDM(seed=1),
+            lambda g, _: np.sum(np.sum(g**2, axis=1, keepdims=True) - g**2, axis=0),
+        )
+
+    def test_cascading_ssdm(self):
+        self.assert_unbiased(
+            tf_gc.CascadingSSDM(seed=1), lambda _, delivered: delivered.var(axis=0)
+        )
+
+    def test_random_k_without_error_feedback(self):
+        self.assert_unbiased(
+            tf_gc.RandomK(0.25, error_feedback=False, seed=1),
+            lambda g, _: 3 * g.sum(axis=0) ** 2,
+        )
+
+
+class CascadingSSDMTest(absltest.TestCase):
+    def test_each_segment_of_the_ring_has_one_magnitude(self):
+        _, delivered, _ = run(tf_gc.CascadingSSDM(), steps=1)
+        self.assertLessEqual(np.unique(np.abs(delivered)).size, _WORKERS)
+
+
+class DgcTest(absltest.TestCase):
+    def test_clipping_depends_on_what_the_reduced_gradient_is(self):
+        values = np.ones([_WORKERS, 16, 8])
+        norm = np.linalg.norm(values[0])
+        compressor = tf_gc.DGC(1.0, momentum=0.0, clip_norm=norm / 2)
+        for reduce_op in "SUM", "MEAN":
+            delivered = one(shared_cluster().run(programs.given, compressor, values, reduce_op))
+            np.testing.assert_allclose(delivered, math.sqrt(_WORKERS) / 2, rtol=_TINY)
+
+
+class PowerSGDTest(absltest.TestCase):
+    def test_a_sum_of_that_rank_is_delivered_at_once(self):
+        rng = np.random.default_rng(4)
+        left, right = rng.standard_normal([30, 2]), rng.standard_normal([2, 20])
+        values = [left @ (worker * right) for worker in range(_WORKERS)]
+        delivered = one(shared_cluster().run(programs.given, tf_gc.PowerSGD(2), values))
+        np.testing.assert_allclose(delivered, np.sum(values, axis=0).ravel(), atol=1e-4)
+
+
+class ZeroTest(absltest.TestCase):
+    def test_zeros_arrive_as_zeros(self):
+        compressors = [
+            tf_gc.Float16(),
+            tf_gc.BFloat16(),
+            tf_gc.Int8(),
+            tf_gc.StochasticTernary(),
+            tf_gc.TernGrad(),
+            tf_gc.OneBit(),
+            tf_gc.SampledTopK(),
+            tf_gc.LocalSteps(),
+            tf_gc.QSGD(),
+            tf_gc.SignSGD(),
+            tf_gc.EFSignSGD(),
+            tf_gc.SSDM(),
+            tf_gc.CascadingSSDM(),
+            tf_gc.DGC(clip_norm=1.0),
+            tf_gc.RandomK(),
+            tf_gc.MSTopK(),
+            tf_gc.PowerSGD(),
+        ]
+        zeros = np.zeros([_WORKERS, 12, 40])
+        for delivered in one(shared_cluster().run(programs.given_to_each, compressors, zeros)):
+            np.testing.assert_array_equal(delivered, 0)
+
+
+class HyperparameterTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (tf_gc.TernGrad, {"clip": 0}, "clip must be None, or greater than 0, got 0"),
+        (tf_gc.SampledTopK, {"ratio": 1.5}, r"ratio must be in \(0, 1\], got 1.5"),
+        (tf_gc.SampledTopK, {"samples": 0}, "samples must be an integer, 1 or more, got 0"),
+        (tf_gc.LocalSteps, {"period": 1.5}, "period must be an integer, 1 or more, got 1.5"),
+        (tf_gc.QSGD, {"levels": 128}, "levels must be an integer, 1 ... 127, got 128"),
+        (tf_gc.QSGD, {"block": -1}, "block must be an integer, 0 or more, got -1"),
+        (tf_gc.QSGD, {"norm": "l1"}, "norm must be 'l2' or 'max', got 'l1'"),
+        (tf_gc.SignSGD, {"step_size": 0}, "step_size must be 'mean_abs', or greater than 0"),
+        (tf_gc.DGC, {"ratio": 0}, r"ratio must be in \(0, 1\], got 0"),
+        (tf_gc.DGC, {"momentum": 1}, r"momentum must be in \[0, 1\), got 1"),
+        (tf_gc.DGC, {"clip_norm": -1}, "clip_norm must be None, or greater than 0, got -1"),
+        (tf_gc.RandomK, {"ratio": 2}, r"ratio must be in \(0, 1\], got 2"),
+        (tf_gc.MSTopK, {"rounds": 0}, "rounds must be an integer, 1 or more, got 0"),
+        (tf_gc.PowerSGD, {"rank": 0}, "rank must be an integer, 1 or more, got 0"),
+    )
+    def test_out_of_range_is_refused_by_name(self, compressor, arguments, message):
+        with self.assertRaisesRegex(ValueError, message):
+            compressor(**arguments)
+
+
+if __name__ == "__main__":
+    absltest.main()
