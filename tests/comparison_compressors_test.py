@@ -65,16 +65,16 @@ def normal(shape, seed):
 class ReferenceTest(parameterized.TestCase):
     """Some steps of three workers against NumPy, with the same random draws."""
 
-    def assert_follows(self, compressor, design, **arguments):
+    def assert_follows(self, compressor, design, tolerance=1e-5, **arguments):
         gradients, delivered, kept = run(compressor)
         system = design(_WORKERS, _SIZES, _NAMES, **arguments)
         for step in range(_STEPS):
             total, residuals = system.step(gradients[:, step])
             np.testing.assert_allclose(
-                delivered[step], total, rtol=_TINY, atol=_TINY, err_msg=f"sum of step {step}"
+                delivered[step], total, rtol=1e-5, atol=tolerance, err_msg=f"sum of step {step}"
             )
             np.testing.assert_allclose(
-                kept[:, step], residuals, atol=_TINY, err_msg=f"residuals of step {step}"
+                kept[:, step], residuals, atol=tolerance, err_msg=f"residuals of step {step}"
             )
 
     @parameterized.parameters(
@@ -134,6 +134,7 @@ class ReferenceTest(parameterized.TestCase):
         self.assert_follows(
             tf_gc.PowerSGD(rank),
             reference.PowerSGD,
+            tolerance=1e-4,
             rank=rank,
             shapes=_BUCKET_SHAPES,
             normal=normal,

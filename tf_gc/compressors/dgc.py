@@ -23,8 +23,9 @@ class DGC(FusedCompressor):
         u <- u, v <- v, but 0 at I                          (momentum factor masking)
 
     So what is delivered late has gathered the momentum it would have had. The
-    optimizer must be plain gradient descent, with no momentum of its own. Over
-    time 1 / (1 - m) of the gradients is delivered, less what masking drops. The
+    optimizer must be plain gradient descent, with no momentum of its own; one
+    worker alone reduces nothing, and has no momentum at all. Over time
+    1 / (1 - m) of the gradients is delivered, less what masking drops. The
     values are selected exactly, where the paper takes a sample's threshold.
 
     The paper raises the sparsity in the first epochs (warm-up):
