@@ -35,6 +35,8 @@ class Hop {
   virtual Codec codec() const = 0;
   // The most values that a piece should have.
   virtual int64_t piece_values() const = 0;
+  // Pieces begin at multiples of so many values.
+  virtual int64_t alignment() const { return BucketLayout::kAlignment; }
   // The size of the body with the aggregate of `count` ranks, at most.
   virtual int64_t MaxBodySize(const Piece& piece, int count) const = 0;
 

@@ -16,6 +16,7 @@
 #include "ops/collectives/hop.h"
 #include "ops/collectives/mailbox.h"
 #include "ops/collectives/sharded_server.h"
+#include "ops/collectives/topology.h"
 #include "tests/collectives/in_process_transport.h"
 
 namespace tf_gc {
@@ -57,14 +58,12 @@ inline std::vector<absl::Status> RunRanks(
   return statuses;
 }
 
-// A topology: ShardedServerAllReduce, RingAllReduce, ...
-using Topology = std::function<absl::Status(Exchange*)>;
-
 // One rank's side of an all-reduce of variables of these sizes.
 inline absl::Status AllReduce(
     const std::vector<int64_t>& sizes, uint32_t round, Transport* transport,
     Hop* hop, const Topology& topology = ShardedServerAllReduce) {
-  const BucketLayout layout(sizes, transport->size(), hop->piece_values());
+  const BucketLayout layout(sizes, transport->size(), hop->piece_values(),
+                            hop->alignment());
   Mailbox mailbox(transport, kTimeoutSeconds);
   Exchange exchange(&layout, transport->rank(), round, hop, &mailbox);
   return topology(&exchange);
