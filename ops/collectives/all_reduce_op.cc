@@ -189,7 +189,8 @@ absl::Status AllReduceOp::RunExchange(OpKernelContext* context,
   const absl::Cleanup deregister = [manager, token] {
     if (manager != nullptr) manager->DeregisterCallback(token);
   };
-  const BucketLayout layout(sizes, ranks, hop->piece_values());
+  const BucketLayout layout(sizes, ranks, hop->piece_values(),
+                            hop->alignment());
   Mailbox mailbox(transport.get(), timeout_seconds_);
   Exchange exchange(&layout, rank, bucket->traffic().rounds, hop, &mailbox);
   TF_RETURN_IF_ERROR(ShardedServerAllReduce(&exchange));

@@ -19,6 +19,11 @@ enum class Codec : uint8_t {
   kFloat16 = 1,
   kBfloat16 = 2,
   kThreeLc = 3,
+  kByteLanes = 4,
+  kWordLanes = 5,
+  kSignMerge = 6,
+  kSignMajority = 7,
+  kCascadingSign = 8,
 };
 
 // Which hop of the exchange a message belongs to.
