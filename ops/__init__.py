@@ -10,6 +10,11 @@ from tf_gc.ops.all_reduce import (
     exact_all_reduce,
     three_lc_all_reduce,
 )
+from tf_gc.ops.exchange import (
+    exchange_all_gather,
+    exchange_broadcast,
+    exchange_sum,
+)
 from tf_gc.ops.hadamard import (
     hadamard,
     inverse_randomized_hadamard,
@@ -50,6 +55,9 @@ __all__ = [
     "bucket_traffic",
     "chunk_argmax",
     "exact_all_reduce",
+    "exchange_all_gather",
+    "exchange_broadcast",
+    "exchange_sum",
     "hadamard",
     "inverse_randomized_hadamard",
     "pack_bits",

@@ -78,7 +78,7 @@ class GradientReducer:
         variables = []
         for bucket in self._buckets.values():
             counts = ops.bucket_traffic(bucket.handle)
-            steps = max(steps, int(counts.rounds))
+            steps = max(steps, int(counts.steps))
             sent += int(counts.bytes_sent)
             received += int(counts.bytes_received)
             bucket_values = counts.values_sent.numpy()

@@ -34,12 +34,14 @@ BucketLayout::BucketLayout(const std::vector<int64_t>& variable_sizes,
     return rank == ranks ? values_
                          : values_ / ranks * rank / alignment * alignment;
   };
+  const int64_t length =
+      std::max(alignment, piece_values / alignment * alignment);
   uint32_t index = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     const int64_t end = shard_begin(rank + 1);
     int64_t begin = shard_begin(rank);
     do {
-      const int64_t next = std::min(begin + piece_values, end);
+      const int64_t next = std::min(begin + length, end);
       shards_[rank].push_back(CutPiece(variable_sizes, begin, next, index++));
       begin = next;
     } while (begin < end);

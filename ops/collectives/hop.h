@@ -36,8 +36,8 @@ class Hop {
   virtual Codec codec() const = 0;
   // The most values that a piece should have.
   virtual int64_t piece_values() const = 0;
-  // Shards, and pieces of piece_values(), begin at multiples of so many values.
-  virtual int64_t alignment() const { return kDefaultAlignment; }
+  // Pieces begin at multiples of so many values.
+  virtual int64_t alignment() const { return BucketLayout::kAlignment; }
   // The size of the body with the aggregate of `count` ranks, at most.
   virtual int64_t MaxBodySize(const Piece& piece, int count) const = 0;
 

@@ -20,6 +20,7 @@
 #include "ops/collectives/mailbox.h"
 #include "ops/collectives/ring.h"
 #include "ops/collectives/sharded_server.h"
+#include "ops/collectives/topology.h"
 #include "tests/collectives/in_process_transport.h"
 
 namespace tf_gc {
@@ -60,9 +61,6 @@ inline std::vector<absl::Status> RunRanks(
   for (std::thread& thread : threads) thread.join();
   return statuses;
 }
-
-// A topology: ShardedServerAllReduce, RingAllReduce, ...
-using Topology = std::function<absl::Status(Exchange*)>;
 
 // One rank's side of an all-reduce of variables of these sizes.
 inline absl::Status AllReduce(
