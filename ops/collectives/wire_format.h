@@ -20,6 +20,11 @@ enum class Codec : uint8_t {
   kBfloat16 = 2,
   kThreeLc = 3,
   kBytes = 4,  // plain: what they mean is the program's business
+  kByteLanes = 5,
+  kWordLanes = 6,
+  kSignMerge = 7,
+  kSignMajority = 8,
+  kCascadingSign = 9,
 };
 
 // Which hop of the exchange a message belongs to.
