@@ -10,6 +10,11 @@ from tf_gc.ops.all_reduce import (
     exact_all_reduce,
     three_lc_all_reduce,
 )
+from tf_gc.ops.exchange import (
+    exchange_all_gather,
+    exchange_broadcast,
+    exchange_sum,
+)
 from tf_gc.ops.fusion import (
     fuse_gradients,
     store_residuals,
@@ -55,6 +60,9 @@ __all__ = [
     "bucket_traffic",
     "chunk_argmax",
     "exact_all_reduce",
+    "exchange_all_gather",
+    "exchange_broadcast",
+    "exchange_sum",
     "fuse_gradients",
     "hadamard",
     "inverse_randomized_hadamard",
