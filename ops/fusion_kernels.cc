@@ -15,9 +15,9 @@
 #include "absl/base/casts.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "ops/collectives/all_reduce_op.h"
 #include "ops/collectives/bucket.h"
 #include "ops/collectives/bucket_layout.h"
+#include "ops/collectives/handles.h"
 #include "ops/inputs.h"
 #include "ops/kernels/denormals.h"
 #include "ops/kernels/half.h"
@@ -190,15 +190,6 @@ class FuseGradientsOp : public OpKernel {
   }
 
  private:
-  static absl::Status LookupBucket(OpKernelContext* context,
-                                   RefCountPtr<Bucket>* bucket) {
-    const Tensor* input;
-    TF_RETURN_IF_ERROR(context->input("bucket", &input));
-    ResourceHandle handle;
-    TF_RETURN_IF_ERROR(GetHandle(*input, "bucket", &handle));
-    return LookupResource(context, handle, bucket);
-  }
-
   static absl::Status ReadGradients(OpKernelContext* context,
                                     const Bucket& bucket,
                                     OpInputList* gradients) {
