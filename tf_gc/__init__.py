@@ -43,6 +43,7 @@ _MODULES = (
     "policy",
     "schedules",
     "strategy",
+    "testing",
     "thc",
     "traffic",
 )
