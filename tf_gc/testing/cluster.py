@@ -89,10 +89,20 @@ class Cluster:
         Raises:
           WorkerError: it raised in some worker, or a worker died.
         """
-        outcomes = self.outcomes(function, *args, **kwargs)
+        self.begin(function, *args, **kwargs)
+        return self.results()
+
+    def results(self, indices=None):
+        """Returns the results of what was begun, of all workers or of some.
+
+        Raises:
+          WorkerError: it raised in one of them, or that worker died.
+        """
+        indices = list(self._workers) if indices is None else list(indices)
+        outcomes = self.end(indices)
         failures = [
-            f"worker {index}: {outcome}\n{self._tail(index)}"
-            for index, outcome in zip(self._workers, outcomes, strict=True)
+            f"worker {index}: {type(outcome).__name__}: {outcome}\n{self._tail(index)}"
+            for index, outcome in zip(indices, outcomes, strict=True)
             if isinstance(outcome, Exception)
         ]
         if failures:
