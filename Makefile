@@ -35,7 +35,7 @@ benchmark: setup
 	@build_tools/benchmark.sh
 
 evaluate: setup
-	@$(PYTHON) examples/compare.py --seeds 0,1,2 --epochs 20 --out results/evaluate
+	@$(PYTHON) examples/evaluate.py
 
 wheel: setup
 	@$(PYTHON) -m pip wheel -q --no-deps --no-build-isolation --wheel-dir dist .

@@ -30,6 +30,12 @@ _CONTENDERS = {
     "tf_gc, uncompressed": tf_gc.Policy(),
     "3LC, s = 1": tf_gc.ThreeLC(1.0),
     "3LC, s = 1.75": tf_gc.ThreeLC(1.75),
+    "THC": tf_gc.THC(),
+    "Uniform THC, ring": tf_gc.UniformTHC(topology="ring"),
+    "Marsit": tf_gc.Marsit(full_precision_every=0),
+    "AR-Topk, 1 %": tf_gc.ARTopK(0.01),
+    "top-k, 1 %": tf_gc.TopK(0.01),
+    "ScaleCom, 1 %": tf_gc.ScaleCom(100),
 }
 # Of each worker: before they come again, the residuals have forgotten them.
 _DIFFERENT_GRADIENTS = 24

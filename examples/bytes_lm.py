@@ -1,7 +1,7 @@
 """A byte-level Transformer that learns Python from the standard library's own source text.
 
     python examples/bytes_lm.py
-    tf_gc-launch --workers 2 examples/bytes_lm.py --compressor 3lc
+    tf_gc-launch --workers 2 examples/bytes_lm.py --compressor "ThreeLC()"
 
 Reports bits per byte on files that it has not seen. The text differs a little from one version
 of Python to the next, and so do the figures.

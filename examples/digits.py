@@ -1,7 +1,7 @@
 """Handwritten digits (scikit-learn's, 8x8 pixels) with a residual network of a million weights.
 
     python examples/digits.py
-    tf_gc-launch --workers 4 examples/digits.py --compressor 3lc --sparsity_multiplier 1.75
+    tf_gc-launch --workers 4 examples/digits.py --compressor "THC(bits=4)"
 
 Small enough to train in a minute, and large enough that a slow network is what it waits for.
 """

@@ -10,6 +10,16 @@ from tf_gc.ops.all_reduce import (
     exact_all_reduce,
     three_lc_all_reduce,
 )
+from tf_gc.ops.exchange import (
+    exchange_all_gather,
+    exchange_broadcast,
+    exchange_sum,
+)
+from tf_gc.ops.fusion import (
+    fuse_gradients,
+    store_residuals,
+    unfuse_gradients,
+)
 from tf_gc.ops.hadamard import (
     hadamard,
     inverse_randomized_hadamard,
@@ -50,6 +60,10 @@ __all__ = [
     "bucket_traffic",
     "chunk_argmax",
     "exact_all_reduce",
+    "exchange_all_gather",
+    "exchange_broadcast",
+    "exchange_sum",
+    "fuse_gradients",
     "hadamard",
     "inverse_randomized_hadamard",
     "pack_bits",
@@ -62,12 +76,14 @@ __all__ = [
     "sign_unpack",
     "stochastic_quantize",
     "stochastic_ternary_quantize",
+    "store_residuals",
     "table_sum",
     "ternary_quantize",
     "three_lc_all_reduce",
     "three_lc_decode",
     "three_lc_encode",
     "top_k_indices",
+    "unfuse_gradients",
     "unpack_bits",
     "unpack_indices",
     "zero_run_decode",

@@ -4,9 +4,9 @@ from tf_gc.ops.library import library
 
 
 def bucket(key, variables, name=None):
-    """Makes the state that the all-reduces of one bucket of variables share.
+    """Makes the state that the exchanges of one bucket of variables share.
 
-    It orders these all-reduces, which TensorFlow runs one after the other, and
+    It orders these exchanges, which TensorFlow runs one after the other, and
     counts what they send. It lives as long as its handle.
 
     Args:
@@ -21,16 +21,20 @@ def bucket(key, variables, name=None):
 
 
 def bucket_traffic(bucket, name=None):
-    """Reads what the all-reduces of a bucket have sent since it was made.
+    """Reads what the exchanges of a bucket have sent since it was made.
 
     Args:
       bucket: handle from `bucket`.
       name: Name of the op.
 
     Returns:
-      A named tuple of int64 tensors: scalars `rounds`, `bytes_sent` and
-      `bytes_received`, and by variable `values_sent` (counted once per receiver)
-      and `payload_bytes_sent`.
+      A named tuple of int64 tensors. Scalars: `steps`, in which the bucket's
+      gradients were reduced, and `exchanges`, of which a step may take several;
+      `bytes_sent` and `bytes_received`, headers and padding included;
+      `result_bytes_sent`, those of `bytes_sent` that brought results, the others
+      being contributions to them; `shared_bytes_sent`, the payload bytes that
+      belong to all variables together. By variable: `values_sent`, counted once
+      per receiver, and the `payload_bytes_sent` that are its own.
     """
     return library.tf_gc_bucket_traffic(bucket, name=name)
 

@@ -9,6 +9,7 @@
 #include "ops/collectives/all_reduce_op.h"
 #include "ops/collectives/bucket.h"
 #include "ops/collectives/exact_hop.h"
+#include "ops/collectives/handles.h"
 #include "ops/collectives/three_lc_hop.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/register_types.h"
@@ -57,21 +58,28 @@ class BucketTrafficOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
-    ResourceHandle handle;
-    OP_REQUIRES_OK(context, GetHandle(context->input(0), "bucket", &handle));
     RefCountPtr<Bucket> bucket;
-    OP_REQUIRES_OK(context, LookupResource(context, handle, &bucket));
+    OP_REQUIRES_OK(context, LookupBucket(context, &bucket));
     const Traffic traffic = bucket->traffic();
-    const int64_t totals[] = {traffic.rounds, traffic.bytes_sent,
-                              traffic.bytes_received};
-    for (int i = 0; i < 3; ++i) {
-      OP_REQUIRES_OK(context, Output(context, i, TensorShape({}), &totals[i]));
+    const TensorShape scalar, by_variable({bucket->variables()});
+    const struct {
+      const TensorShape& shape;
+      const int64_t* values;
+    } outputs[] = {
+        {scalar, &traffic.steps},
+        {scalar, &traffic.exchanges},
+        {scalar, &traffic.bytes_sent},
+        {scalar, &traffic.bytes_received},
+        {scalar, &traffic.result_bytes_sent},
+        {by_variable, traffic.values_sent.data()},
+        {by_variable, traffic.payload_bytes_sent.data()},
+        {scalar, &traffic.shared_bytes_sent},
+    };
+    int index = 0;
+    for (const auto& output : outputs) {
+      OP_REQUIRES_OK(context,
+                     Output(context, index++, output.shape, output.values));
     }
-    const TensorShape by_variable({bucket->variables()});
-    OP_REQUIRES_OK(context,
-                   Output(context, 3, by_variable, traffic.values_sent.data()));
-    OP_REQUIRES_OK(context, Output(context, 4, by_variable,
-                                   traffic.payload_bytes_sent.data()));
   }
 
  private:

@@ -1,6 +1,7 @@
 // The all-reduces of gradients: declarations, shapes and documentation.
 
 #include "absl/status/status.h"
+#include "ops/exchange_declaration.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -24,25 +25,18 @@ absl::Status ThreeLcAllReduceShape(InferenceContext* c) {
 }
 
 absl::Status BucketTrafficShape(InferenceContext* c) {
-  for (int i = 0; i < 3; ++i) c->set_output(i, c->Scalar());
-  for (int i = 3; i < 5; ++i) {
+  for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, c->Scalar());
+  for (int i = 5; i < 7; ++i) {
     c->set_output(i, c->Vector(InferenceContext::kUnknownDim));
   }
   return absl::OkStatus();
 }
 
-// Both flags are needed: without the second, the loss of a peer would become
-// an InternalError.
 #define TF_GC_ALL_REDUCE_OP(name)                 \
-  REGISTER_OP(name)                               \
+  TF_GC_EXCHANGE_OP(name)                         \
       .Attr("N: int >= 1")                        \
       .Attr("T: {float, half, bfloat16}")         \
-      .Attr("group_key: int")                     \
-      .Attr("group_size: int >= 1")               \
       .Attr("reduce_op: {'SUM', 'MEAN'} = 'SUM'") \
-      .Attr("timeout_seconds: float = 0")         \
-      .SetIsStateful()                            \
-      .SetIsDistributedCommunication()            \
       .Output("reduced: N * T")
 
 }  // namespace
@@ -54,33 +48,40 @@ REGISTER_OP("TfGc>Bucket")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc(R"(
-Makes the state that the all-reduces of one bucket of variables share.
+Makes the state that the exchanges of one bucket of variables share.
 
 It orders them, and counts what they send. It lives as long as its handle.
 
 key: Name of the bucket, the same on all workers, and no other bucket's.
 variables: Number of variables in the bucket.
-bucket: Handle for the all-reduces of this bucket.
+bucket: Handle for the exchanges of this bucket.
 )");
 
 REGISTER_OP("TfGc>BucketTraffic")
     .Input("bucket: resource")
-    .Output("rounds: int64")
+    .Output("steps: int64")
+    .Output("exchanges: int64")
     .Output("bytes_sent: int64")
     .Output("bytes_received: int64")
+    .Output("result_bytes_sent: int64")
     .Output("values_sent: int64")
     .Output("payload_bytes_sent: int64")
+    .Output("shared_bytes_sent: int64")
     .SetIsStateful()
     .SetShapeFn(BucketTrafficShape)
     .Doc(R"(
-Reads what the all-reduces of a bucket have sent since it was made.
+Reads what the exchanges of a bucket have sent since it was made.
 
 bucket: Handle from Bucket.
-rounds: Number of all-reduces.
+steps: Number of steps in which the bucket's gradients were reduced.
+exchanges: Number of exchanges, of which a step may take several.
 bytes_sent: Bytes handed to the transport, headers and padding included.
 bytes_received: Bytes that came from the transport.
+result_bytes_sent: Of bytes_sent, those of results; the others are of
+  contributions to them.
 values_sent: By variable, the values sent, counted once per receiver.
 payload_bytes_sent: By variable, the bytes that these values took.
+shared_bytes_sent: Payload bytes that belong to all variables together.
 )");
 
 TF_GC_ALL_REDUCE_OP("TfGc>ExactAllReduce")

@@ -41,7 +41,7 @@ absl::Status ReadSeed(const tensorflow::Tensor& tensor, kernels::Seed* seed);
 absl::Status CheckSeedShape(
     tensorflow::shape_inference::InferenceContext* context, int index);
 
-inline const uint8_t* Bytes(const tensorflow::Tensor& tensor) {
+inline const uint8_t* BytesOf(const tensorflow::Tensor& tensor) {
   return tensor.flat<uint8_t>().data();
 }
 

@@ -62,13 +62,13 @@ class PackBitsGpuOp : public PackingOp {
     const Gpu gpu(context);
     const Tensor& indices = context->input(0);
     const int64_t n = indices.NumElements();
-    OP_REQUIRES_OK(context, CheckIndices(gpu, Bytes(indices), n));
+    OP_REQUIRES_OK(context, CheckIndices(gpu, BytesOf(indices), n));
     Tensor* packed = nullptr;
     OP_REQUIRES_OK(
         context, context->allocate_output(
                      0, TensorShape({kernels::PackedSize(n, bits_)}), &packed));
     OP_REQUIRES_OK(context, CudaStatus(tf_gc_cuda_pack_bits(
-                                Bytes(indices), n, bits_,
+                                BytesOf(indices), n, bits_,
                                 packed->flat<uint8_t>().data(), gpu.stream())));
   }
 
@@ -98,7 +98,7 @@ absl::Status CheckPacked(const Gpu& gpu, const Tensor& packed, int64_t n,
   if (used == 0) return absl::OkStatus();
   uint8_t last_byte;
   TF_RETURN_IF_ERROR(
-      gpu.Read(Bytes(packed) + packed.NumElements() - 1, 1, &last_byte));
+      gpu.Read(BytesOf(packed) + packed.NumElements() - 1, 1, &last_byte));
   return last_byte >> used == 0 ? absl::OkStatus() : BadPadding(last_byte);
 }
 
@@ -115,10 +115,10 @@ class UnpackBitsGpuOp : public PackingOp {
     Tensor* indices = nullptr;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({n}), &indices));
-    OP_REQUIRES_OK(context,
-                   CudaStatus(tf_gc_cuda_unpack_bits(
-                       Bytes(packed), n, bits_, indices->flat<uint8_t>().data(),
-                       gpu.stream())));
+    OP_REQUIRES_OK(
+        context, CudaStatus(tf_gc_cuda_unpack_bits(
+                     BytesOf(packed), n, bits_, indices->flat<uint8_t>().data(),
+                     gpu.stream())));
   }
 };
 
@@ -146,7 +146,7 @@ class TableSumGpuOp : public PackingOp {
       }
     }();
     OP_REQUIRES_OK(context,
-                   CudaStatus(kSum(Bytes(packed), n, table, bits_,
+                   CudaStatus(kSum(BytesOf(packed), n, table, bits_,
                                    accumulator.flat<Lane>().data(),
                                    sums->flat<Lane>().data(), gpu.stream())));
   }

@@ -67,8 +67,8 @@ int64_t Place(int64_t i, int bits) { return i / 8 * bits; }
 // `packed` are what PackBits makes of n values.
 absl::Status CheckPacked(const Tensor& packed, int64_t n, int bits) {
   TF_RETURN_IF_ERROR(CheckPackedSize(packed, n, bits));
-  if (kernels::PaddingIsZero(Bytes(packed), n, bits)) return absl::OkStatus();
-  return BadPadding(Bytes(packed)[packed.NumElements() - 1]);
+  if (kernels::PaddingIsZero(BytesOf(packed), n, bits)) return absl::OkStatus();
+  return BadPadding(BytesOf(packed)[packed.NumElements() - 1]);
 }
 
 class PackBitsOp : public PackingOp {
@@ -82,7 +82,7 @@ class PackBitsOp : public PackingOp {
     OP_REQUIRES_OK(
         context, context->allocate_output(
                      0, TensorShape({kernels::PackedSize(n, bits_)}), &packed));
-    const uint8_t* in = Bytes(indices);
+    const uint8_t* in = BytesOf(indices);
     uint8_t* out = packed->flat<uint8_t>().data();
     constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
     std::atomic<int64_t> first_wrong(kNone);
@@ -123,7 +123,7 @@ class UnpackBitsOp : public PackingOp {
     Tensor* indices = nullptr;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({n}), &indices));
-    const uint8_t* in = Bytes(packed);
+    const uint8_t* in = BytesOf(packed);
     uint8_t* out = indices->flat<uint8_t>().data();
     kernels::ParallelForUnits(IntraOpThreads(context), n, kUnit, kPackingCost,
                               [&](int64_t begin, int64_t end) {
@@ -149,7 +149,7 @@ class TableSumOp : public PackingOp {
     Tensor* sums = nullptr;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output(
                                 {2}, 0, accumulator.shape(), &sums));
-    const uint8_t* in = Bytes(packed);
+    const uint8_t* in = BytesOf(packed);
     const Lane* old_sums = accumulator.flat<Lane>().data();
     Lane* out = sums->flat<Lane>().data();
     kernels::ParallelForUnits(

@@ -133,7 +133,7 @@ class UnpackIndicesGpuOp : public OpKernel {
     OP_REQUIRES_OK(context, AllocateIndices(context, count, &indices));
     int64_t error;
     OP_REQUIRES_OK(context,
-                   Unpack(gpu, Bytes(packed), count, size, indices, &error));
+                   Unpack(gpu, BytesOf(packed), count, size, indices, &error));
     OP_REQUIRES_OK(context,
                    UnpackStatus(tf_gc_cuda_unpack_indices_message(error),
                                 packed.NumElements(), count, size));

@@ -95,10 +95,10 @@ class UnpackIndicesOp : public OpKernel {
     OP_REQUIRES_OK(context, ReadUnpackInputs(context, &count, &size));
     int32_t* indices;
     OP_REQUIRES_OK(context, AllocateIndices(context, count, &indices));
-    OP_REQUIRES_OK(
-        context, UnpackStatus(kernels::UnpackIndices(Bytes(packed), count, size,
-                                                     indices),
-                              packed.NumElements(), count, size));
+    OP_REQUIRES_OK(context,
+                   UnpackStatus(kernels::UnpackIndices(BytesOf(packed), count,
+                                                       size, indices),
+                                packed.NumElements(), count, size));
   }
 };
 

@@ -51,7 +51,7 @@ class SignUnpackGpuOp : public OpKernel {
     Tensor* values = nullptr;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({n}), &values));
-    OP_REQUIRES_OK(context, Unpack(gpu, Bytes(context->input(0)), n,
+    OP_REQUIRES_OK(context, Unpack(gpu, BytesOf(context->input(0)), n,
                                    values->flat<float>().data()));
   }
 
@@ -89,7 +89,7 @@ class SignMergeGpuOp : public OpKernel {
                                 {0, 1}, 0, first.shape(), &merged));
     OP_REQUIRES_OK(context,
                    CudaStatus(tf_gc_cuda_sign_merge(
-                       Bytes(first), Bytes(second), first.NumElements(),
+                       BytesOf(first), BytesOf(second), first.NumElements(),
                        inputs.first_count, inputs.second_count, inputs.seed.key,
                        inputs.seed.stream, /*first_byte=*/0,
                        merged->flat<uint8_t>().data(), gpu.stream())));

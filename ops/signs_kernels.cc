@@ -51,7 +51,7 @@ class SignUnpackOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     int64_t n;
     OP_REQUIRES_OK(context, ReadSignUnpackInputs(context, &n));
-    const uint8_t* const in = Bytes(context->input(0));
+    const uint8_t* const in = BytesOf(context->input(0));
     OP_REQUIRES(context, kernels::SignPaddingIsZero(in, n),
                 SignPaddingIsNotZero(in[n / 8], n));
     Tensor* values = nullptr;
@@ -78,8 +78,8 @@ class SignMergeOp : public OpKernel {
     Tensor* merged = nullptr;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output(
                                 {0, 1}, 0, first.shape(), &merged));
-    const uint8_t* const a = Bytes(first);
-    const uint8_t* const b = Bytes(second);
+    const uint8_t* const a = BytesOf(first);
+    const uint8_t* const b = BytesOf(second);
     uint8_t* const out = merged->flat<uint8_t>().data();
     // Batches of the kernel, which are faster than parts of them.
     constexpr int64_t kBatch = 64 * kernels::kSignMergeUnit;

@@ -95,11 +95,11 @@ class QuarticDecodeGpuOp : public OpKernel {
     const int64_t n = shape.num_elements();
     OP_REQUIRES_OK(context, CheckQuarticSize(encoded, n));
     OP_REQUIRES_OK(context,
-                   CheckQuartic(gpu, Bytes(encoded), n, NotQuarticOfValues));
+                   CheckQuartic(gpu, BytesOf(encoded), n, NotQuarticOfValues));
     Tensor* ternary = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &ternary));
     OP_REQUIRES_OK(context, CudaStatus(tf_gc_cuda_quartic_decode(
-                                Bytes(encoded), n,
+                                BytesOf(encoded), n,
                                 ternary->flat<int8_t>().data(), gpu.stream())));
   }
 };
@@ -115,10 +115,10 @@ class ZeroRunEncodeGpuOp : public OpKernel {
     const int64_t m = quartic.NumElements();
     // m bytes of 5 values have no padding to check.
     OP_REQUIRES_OK(context,
-                   CheckQuartic(gpu, Bytes(quartic), 5 * m, NotQuartic));
+                   CheckQuartic(gpu, BytesOf(quartic), 5 * m, NotQuartic));
     Tensor encoded;
     int64_t size;
-    OP_REQUIRES_OK(context, Encode(gpu, Bytes(quartic), m, &encoded, &size));
+    OP_REQUIRES_OK(context, Encode(gpu, BytesOf(quartic), m, &encoded, &size));
     context->set_output(0, encoded.Slice(0, size));
   }
 
@@ -148,7 +148,7 @@ class ZeroRunDecodeGpuOp : public OpKernel {
     const Gpu gpu(context);
     const Tensor& encoded = context->input(0);
     OP_REQUIRES_OK(context, CheckVector(encoded, "encoded"));
-    const uint8_t* bytes = Bytes(encoded);
+    const uint8_t* bytes = BytesOf(encoded);
     const int64_t size = encoded.NumElements();
     int64_t m, decoded_size;
     OP_REQUIRES_OK(context, ReadCount(context->input(1), "size", &m));
@@ -258,7 +258,7 @@ class ThreeLcDecodeGpuOp : public OpKernel {
     static_assert(sizeof(bytes) == sizeof(*scale));
     if (size >= kernels::kThreeLcScaleSize) {
       TF_RETURN_IF_ERROR(
-          gpu.Read(Bytes(encoded), kernels::kThreeLcScaleSize, bytes));
+          gpu.Read(BytesOf(encoded), kernels::kThreeLcScaleSize, bytes));
     }
     std::memcpy(scale, bytes, sizeof(bytes));
     return ThreeLcStatus(kernels::ThreeLcCheckTensor(bytes, size, n), size, n);
@@ -269,7 +269,7 @@ class ThreeLcDecodeGpuOp : public OpKernel {
     if (std::isnan(scale)) {
       return CudaStatus(tf_gc_cuda_fill(scale, n, values, gpu.stream()));
     }
-    const uint8_t* payload = Bytes(encoded) + kernels::kThreeLcScaleSize;
+    const uint8_t* payload = BytesOf(encoded) + kernels::kThreeLcScaleSize;
     const int64_t size = encoded.NumElements() - kernels::kThreeLcScaleSize;
     Tensor used_memory, workspace_memory;
     int64_t* device_used;

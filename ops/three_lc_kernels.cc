@@ -54,7 +54,7 @@ class QuarticDecodeOp : public OpKernel {
     OP_REQUIRES_OK(context, CheckEncoded(encoded, n, threads));
     Tensor* ternary = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &ternary));
-    kernels::QuarticDecode(Bytes(encoded), n, ternary->flat<int8_t>().data(),
+    kernels::QuarticDecode(BytesOf(encoded), n, ternary->flat<int8_t>().data(),
                            threads);
   }
 
@@ -62,9 +62,9 @@ class QuarticDecodeOp : public OpKernel {
   static absl::Status CheckEncoded(const Tensor& encoded, int64_t n,
                                    const kernels::ParallelFor& threads) {
     TF_RETURN_IF_ERROR(CheckQuarticSize(encoded, n));
-    const int64_t wrong = kernels::FindNonQuartic(Bytes(encoded), n, threads);
+    const int64_t wrong = kernels::FindNonQuartic(BytesOf(encoded), n, threads);
     if (wrong < 0) return absl::OkStatus();
-    return NotQuarticOfValues(Bytes(encoded)[wrong], wrong);
+    return NotQuarticOfValues(BytesOf(encoded)[wrong], wrong);
   }
 };
 
@@ -77,12 +77,12 @@ class ZeroRunEncodeOp : public OpKernel {
     const Tensor& quartic = context->input(0);
     OP_REQUIRES_OK(context, CheckVector(quartic, "quartic"));
     const int64_t m = quartic.NumElements();
-    OP_REQUIRES_OK(context, CheckQuartic(Bytes(quartic), m, threads));
+    OP_REQUIRES_OK(context, CheckQuartic(BytesOf(quartic), m, threads));
     Tensor buffer;
     OP_REQUIRES_OK(context, context->allocate_temp(tensorflow::DT_UINT8,
                                                    TensorShape({m}), &buffer));
     const int64_t size = kernels::ZeroRunEncode(
-        Bytes(quartic), m, buffer.flat<uint8_t>().data(), threads);
+        BytesOf(quartic), m, buffer.flat<uint8_t>().data(), threads);
     context->set_output(0, buffer.Slice(0, size));
   }
 
@@ -109,12 +109,12 @@ class ZeroRunDecodeOp : public OpKernel {
     OP_REQUIRES_OK(context, ReadCount(size, "size", &m));
     // Before m bytes are allocated.
     const int64_t decoded_size = kernels::ZeroRunDecodedSize(
-        Bytes(encoded), encoded.NumElements(), threads);
+        BytesOf(encoded), encoded.NumElements(), threads);
     OP_REQUIRES_OK(context, CheckDecodedSize(decoded_size, m));
     Tensor* quartic = nullptr;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({m}), &quartic));
-    kernels::ZeroRunDecode(Bytes(encoded), encoded.NumElements(), m,
+    kernels::ZeroRunDecode(BytesOf(encoded), encoded.NumElements(), m,
                            quartic->flat<uint8_t>().data(), threads);
   }
 };
@@ -163,13 +163,13 @@ class ThreeLcDecodeOp : public OpKernel {
     const int64_t n = shape.num_elements();
     const int64_t size = encoded.NumElements();
     OP_REQUIRES_OK(context, ThreeLcStatus(kernels::ThreeLcCheckTensor(
-                                              Bytes(encoded), size, n),
+                                              BytesOf(encoded), size, n),
                                           size, n));
     Tensor* values = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &values));
     OP_REQUIRES_OK(context,
                    ThreeLcStatus(kernels::ThreeLcDecodeTensor(
-                                     Bytes(encoded), size, n,
+                                     BytesOf(encoded), size, n,
                                      values->flat<float>().data(), threads),
                                  size, n));
   }

@@ -79,23 +79,24 @@ class GradientReducer:
 
     def traffic(self):
         """Returns the `Traffic` of all buckets so far."""
-        steps = values = uncompressed = sent = received = 0
+        steps = values = uncompressed = sent = received = results = 0
         variables = []
         for bucket in self._buckets.values():
             counts = ops.bucket_traffic(bucket.handle)
-            steps = max(steps, int(counts.rounds))
+            steps = max(steps, int(counts.steps))
             sent += int(counts.bytes_sent)
             received += int(counts.bytes_received)
+            results += int(counts.result_bytes_sent)
             bucket_values = counts.values_sent.numpy()
             values += int(bucket_values.sum())
             uncompressed += int(bucket_values.sum()) * bucket.dtype.size
+            shared = int(counts.shared_bytes_sent) / max(1, bucket_values.sum())
+            payload = counts.payload_bytes_sent.numpy() + shared * bucket_values
             variables += [
-                VariableTraffic(name, str(bucket.compressor), int(value), int(payload))
-                for name, value, payload in zip(
-                    bucket.names, bucket_values, counts.payload_bytes_sent.numpy(), strict=True
-                )
+                VariableTraffic(name, str(bucket.compressor), int(value), round(size))
+                for name, value, size in zip(bucket.names, bucket_values, payload, strict=True)
             ]
-        return Traffic(steps, sent, received, values, uncompressed, tuple(variables))
+        return Traffic(steps, sent, received, results, values, uncompressed, tuple(variables))
 
     def _compressor(self, variable):
         return (

@@ -14,8 +14,9 @@ class VariableTraffic:
     Attributes:
       name: the variable's name.
       compressor: the compressor, as text.
-      values_sent: values sent, counted once per receiver.
-      bytes_sent: bytes that they took, without message headers.
+      values_sent: values sent, counted as in `Traffic`.
+      bytes_sent: bytes that they took, without message headers; where variables
+        are compressed together, the variable's share by its size.
     """
 
     name: str
@@ -41,7 +42,12 @@ class Traffic:
       steps: the number of reductions of gradients.
       bytes_sent: bytes that this worker sent to all others together.
       bytes_received: bytes that this worker got.
-      values_sent: gradient values that the bytes sent stand for.
+      result_bytes_sent: of `bytes_sent`, those of results (on the way down); the
+        rest are the workers' contributions to them (on the way up).
+      values_sent: gradient values that the bytes sent stand for: as many as a
+        worker sends in an all-reduce that sends each value once up and once
+        down, 2 (N - 1) / N of all values with N workers, however many times a
+        compressor sends them.
       uncompressed_bytes: bytes that these values have in their own dtype.
       variables: the same by variable.
     """
@@ -49,6 +55,7 @@ class Traffic:
     steps: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
+    result_bytes_sent: int = 0
     values_sent: int = 0
     uncompressed_bytes: int = 0
     variables: tuple[VariableTraffic, ...] = ()
@@ -57,6 +64,16 @@ class Traffic:
     def bits_per_value(self) -> float:
         """Bits sent for one value."""
         return _bits_per_value(self.bytes_sent, self.values_sent)
+
+    @property
+    def bits_per_value_up(self) -> float:
+        """Bits sent for one value on the way to where it is summed."""
+        return _bits_per_value(self.bytes_sent - self.result_bytes_sent, self.values_sent / 2)
+
+    @property
+    def bits_per_value_down(self) -> float:
+        """Bits sent for one value of a sum."""
+        return _bits_per_value(self.result_bytes_sent, self.values_sent / 2)
 
     @property
     def ratio(self) -> float:
@@ -68,6 +85,8 @@ class Traffic:
         return {
             **dataclasses.asdict(self),
             "bits_per_value": self.bits_per_value,
+            "bits_per_value_up": self.bits_per_value_up,
+            "bits_per_value_down": self.bits_per_value_down,
             "ratio": self.ratio,
             "variables": [
                 {**dataclasses.asdict(variable), "bits_per_value": variable.bits_per_value}

@@ -13,18 +13,37 @@
 
 namespace tf_gc {
 
-// What the exchanges of a bucket have handed to the transport so far.
+// What a bucket has handed to the transport, so far or in one exchange. Bytes
+// of messages have headers and padding in them, payload bytes have not.
 struct Traffic {
   explicit Traffic(int variables)
       : values_sent(variables), payload_bytes_sent(variables) {}
 
-  int64_t rounds = 0;
-  int64_t bytes_sent = 0;  // headers and padding included
+  Traffic& operator+=(const Traffic& other) {
+    steps += other.steps;
+    exchanges += other.exchanges;
+    bytes_sent += other.bytes_sent;
+    bytes_received += other.bytes_received;
+    result_bytes_sent += other.result_bytes_sent;
+    shared_bytes_sent += other.shared_bytes_sent;
+    for (size_t v = 0; v < values_sent.size(); ++v) {
+      values_sent[v] += other.values_sent[v];
+      payload_bytes_sent[v] += other.payload_bytes_sent[v];
+    }
+    return *this;
+  }
+
+  int64_t steps = 0;      // in which the bucket's gradients were reduced
+  int64_t exchanges = 0;  // of which a step may take several
+  int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
+  int64_t result_bytes_sent = 0;  // of bytes_sent, those of results
   // By variable: values that were encoded and sent, counted once per receiver,
-  // and the bytes that they took.
+  // and the payload bytes that they took.
   std::vector<int64_t> values_sent;
   std::vector<int64_t> payload_bytes_sent;
+  // Payload bytes that belong to all variables together.
+  int64_t shared_bytes_sent = 0;
 };
 
 // Being an input of every op of the bucket, it makes TensorFlow run these ops
@@ -45,19 +64,31 @@ class Bucket : public tensorflow::ResourceBase {
   std::mutex& exchange_mutex() { return exchange_mutex_; }
 
   Traffic traffic() const {
-    std::lock_guard<std::mutex> lock(traffic_mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
     return traffic_;
   }
-  void set_traffic(Traffic traffic) {
-    std::lock_guard<std::mutex> lock(traffic_mutex_);
-    traffic_ = std::move(traffic);
+  void Count(const Traffic& traffic) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    traffic_ += traffic;
+  }
+
+  // Counts one step of gradients that travel together: variables of these sizes
+  // on `ranks` ranks. Of each value a rank sends as much as in an all-reduce
+  // that wastes nothing: (ranks - 1) / ranks of it up, and the same down.
+  void CountStep(const std::vector<int64_t>& sizes, int ranks) {
+    Traffic step(variables_);
+    step.steps = 1;
+    for (int v = 0; v < variables_; ++v) {
+      step.values_sent[v] = (2 * sizes[v] * (ranks - 1) + ranks / 2) / ranks;
+    }
+    Count(step);
   }
 
  private:
   const std::string key_;
   const int variables_;
   std::mutex exchange_mutex_;
-  mutable std::mutex traffic_mutex_;
+  mutable std::mutex mutex_;  // of the traffic
   Traffic traffic_;
 };
 

@@ -6,9 +6,6 @@
 namespace tf_gc {
 namespace {
 
-// Shards begin at multiples of a cache line of floats.
-constexpr int64_t kAlignment = 16;
-
 // The segments of the values [begin, end) of the concatenated variables.
 Piece CutPiece(const std::vector<int64_t>& variable_sizes, int64_t begin,
                int64_t end, uint32_t index) {
@@ -28,21 +25,23 @@ Piece CutPiece(const std::vector<int64_t>& variable_sizes, int64_t begin,
 }  // namespace
 
 BucketLayout::BucketLayout(const std::vector<int64_t>& variable_sizes,
-                           int ranks, int64_t piece_values)
+                           int ranks, int64_t piece_values, int64_t alignment)
     : variables_(variable_sizes.size()),
       values_(std::accumulate(variable_sizes.begin(), variable_sizes.end(),
                               int64_t{0})),
       shards_(ranks) {
   const auto shard_begin = [&](int rank) {
     return rank == ranks ? values_
-                         : values_ / ranks * rank / kAlignment * kAlignment;
+                         : values_ / ranks * rank / alignment * alignment;
   };
+  const int64_t length =
+      std::max(alignment, piece_values / alignment * alignment);
   uint32_t index = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     const int64_t end = shard_begin(rank + 1);
     int64_t begin = shard_begin(rank);
     do {
-      const int64_t next = std::min(begin + piece_values, end);
+      const int64_t next = std::min(begin + length, end);
       shards_[rank].push_back(CutPiece(variable_sizes, begin, next, index++));
       begin = next;
     } while (begin < end);

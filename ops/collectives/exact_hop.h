@@ -11,7 +11,7 @@
 
 #include "Eigen/Core"
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "ops/collectives/body.h"
 #include "ops/collectives/hop.h"
 
 namespace tf_gc {
@@ -93,11 +93,7 @@ class ExactHop : public Hop {
 
  private:
   static absl::Status CheckSize(const Piece& piece, int64_t size) {
-    const int64_t expected = piece.values * sizeof(T);
-    if (size == expected) return absl::OkStatus();
-    return absl::DataLossError(
-        absl::StrCat("uncompressed message: the body has ", size,
-                     " bytes, expected ", expected));
+    return CheckBodySize("uncompressed", size, piece.values * sizeof(T));
   }
 
   const T* Values(const Segment& segment) const {

@@ -44,6 +44,7 @@ void Exchange::Send(const std::vector<int>& peers, Phase phase,
 absl::Status Exchange::Merge(int peer, int own, int incoming,
                              const Piece& piece) {
   Bytes message;
+  hop_.Anticipate(piece, own, incoming);
   TF_GC_RETURN_IF_ERROR(
       mailbox_.Take(peer, Phase::kContribution, piece.index, &message));
   return hop_.Merge(piece, own, incoming, message.data() + kHeaderSize,

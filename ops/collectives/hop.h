@@ -24,10 +24,11 @@ struct VariableTraffic {
 // have contributed to it, be it one, or all: then it is the result.
 //
 // The topology calls Prepare; for every piece that is aggregated here Start,
-// then Merge; Encode for what this rank sends; Commit; and Decode for every
-// piece of the bucket. A piece that is not aggregated here is encoded at most
-// once, with the count 1. All bytes are message bodies; whoever decodes trusts
-// nothing of them. A body that is encoded has room for its largest size.
+// then Anticipate and Merge for all that comes; Encode for what this rank
+// sends; Commit; and Decode for every piece of the bucket. A piece that is not
+// aggregated here is encoded at most once, with the count 1. All bytes are
+// message bodies; whoever decodes trusts nothing of them. A body that is
+// encoded has room for its largest size.
 class Hop {
  public:
   virtual ~Hop() = default;
@@ -35,6 +36,8 @@ class Hop {
   virtual Codec codec() const = 0;
   // The most values that a piece should have.
   virtual int64_t piece_values() const = 0;
+  // Pieces begin at multiples of so many values.
+  virtual int64_t alignment() const { return BucketLayout::kAlignment; }
   // The size of the body with the aggregate of `count` ranks, at most.
   virtual int64_t MaxBodySize(const Piece& piece, int count) const = 0;
 
@@ -42,6 +45,10 @@ class Hop {
   virtual void Prepare(const BucketLayout& layout, int rank) = 0;
   // The aggregate of the piece becomes this rank's own values.
   virtual void Start(const Piece& piece) = 0;
+  // Called before Merge with the same counts, while the message is still on its
+  // way: for what can be computed without it.
+  virtual void Anticipate(const Piece& /*piece*/, int /*own*/,
+                          int /*incoming*/) {}
   // The aggregate of `own` ranks becomes that of `own` + `incoming` ranks.
   virtual absl::Status Merge(const Piece& piece, int own, int incoming,
                              const uint8_t* body, int64_t size) = 0;

@@ -51,9 +51,9 @@ void Mailbox::Send(const std::vector<int>& peers, Phase phase, uint32_t piece,
                    const Bytes& message) {
   const std::string tag = Tag(phase, piece);
   for (const int peer : peers) {
-    SendPart(peer, tag, message.Slice(0, kHeadSize));
+    SendPart(peer, phase, tag, message.Slice(0, kHeadSize));
     if (message.size() > kHeadSize) {
-      SendPart(peer, absl::StrCat(tag, ":rest"),
+      SendPart(peer, phase, absl::StrCat(tag, ":rest"),
                message.Slice(kHeadSize, message.size() - kHeadSize));
     }
   }
@@ -89,13 +89,15 @@ void Mailbox::OnHead(int peer, const Header& header, int64_t max_size,
               [this, key, message] { Complete(key, message); });
 }
 
-void Mailbox::SendPart(int peer, const std::string& tag, const Bytes& part) {
+void Mailbox::SendPart(int peer, Phase phase, const std::string& tag,
+                       const Bytes& part) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!status_.ok()) return;
     ++pending_;
     ++pending_sends_;
     bytes_sent_ += part.size();
+    if (phase == Phase::kSum) result_bytes_sent_ += part.size();
   }
   transport_->Send(peer, tag, part, [this](const absl::Status& status) {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -62,6 +62,11 @@ class Mailbox {
     std::lock_guard<std::mutex> lock(mutex_);
     return bytes_sent_;
   }
+  // Of bytes_sent(), those of results.
+  int64_t result_bytes_sent() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return result_bytes_sent_;
+  }
   int64_t bytes_received() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return bytes_received_;
@@ -74,7 +79,8 @@ class Mailbox {
     bool complete = false;
   };
 
-  void SendPart(int peer, const std::string& tag, const Bytes& part);
+  void SendPart(int peer, Phase phase, const std::string& tag,
+                const Bytes& part);
   void ReceivePart(int peer, const std::string& tag, const Bytes& part,
                    std::function<void()> then);
   void OnHead(int peer, const Header& header, int64_t max_size,
@@ -98,6 +104,7 @@ class Mailbox {
   int pending_ = 0;        // callbacks to come, of sends and receives
   int pending_sends_ = 0;  // of sends alone
   int64_t bytes_sent_ = 0;
+  int64_t result_bytes_sent_ = 0;
   int64_t bytes_received_ = 0;
 };
 

@@ -19,6 +19,12 @@ enum class Codec : uint8_t {
   kFloat16 = 1,
   kBfloat16 = 2,
   kThreeLc = 3,
+  kBytes = 4,  // plain: what they mean is the program's business
+  kByteLanes = 5,
+  kWordLanes = 6,
+  kSignMerge = 7,
+  kSignMajority = 8,
+  kCascadingSign = 9,
 };
 
 // Which hop of the exchange a message belongs to.
@@ -32,7 +38,7 @@ struct Header {
   Phase phase;
   uint32_t piece;   // index of the piece in the bucket
   uint32_t round;   // how many exchanges of this bucket came before, mod 2^32
-  uint64_t values;  // of the piece
+  uint64_t values;  // of the piece; of plain bytes, the rank they come from
   uint64_t size;    // of the whole message, this header included
 };
 

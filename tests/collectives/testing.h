@@ -5,17 +5,22 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
 #include "ops/collectives/bucket_layout.h"
 #include "ops/collectives/hop.h"
 #include "ops/collectives/mailbox.h"
+#include "ops/collectives/ring.h"
 #include "ops/collectives/sharded_server.h"
+#include "ops/collectives/topology.h"
 #include "tests/collectives/in_process_transport.h"
 
 namespace tf_gc {
@@ -57,14 +62,12 @@ inline std::vector<absl::Status> RunRanks(
   return statuses;
 }
 
-// A topology: ShardedServerAllReduce, RingAllReduce, ...
-using Topology = std::function<absl::Status(Exchange*)>;
-
 // One rank's side of an all-reduce of variables of these sizes.
 inline absl::Status AllReduce(
     const std::vector<int64_t>& sizes, uint32_t round, Transport* transport,
     Hop* hop, const Topology& topology = ShardedServerAllReduce) {
-  const BucketLayout layout(sizes, transport->size(), hop->piece_values());
+  const BucketLayout layout(sizes, transport->size(), hop->piece_values(),
+                            hop->alignment());
   Mailbox mailbox(transport, kTimeoutSeconds);
   Exchange exchange(&layout, transport->rank(), round, hop, &mailbox);
   return topology(&exchange);
@@ -76,6 +79,81 @@ inline InProcessNetwork::Fault RandomDelays(uint32_t seed) {
   return [generator = std::mt19937(seed)](Transfer* transfer) mutable {
     transfer->delay = std::chrono::milliseconds(generator() % 4);
   };
+}
+
+// A topology of so many ranks.
+struct Group {
+  std::string name;
+  int ranks;
+  Topology topology;
+};
+
+inline std::vector<Group> ShardedServers() {
+  std::vector<Group> groups;
+  for (int ranks = 1; ranks <= 5; ++ranks) {
+    groups.push_back(
+        {absl::StrCat(ranks, " servers"), ranks, ShardedServerAllReduce});
+  }
+  return groups;
+}
+
+inline std::vector<Group> Rings() {
+  std::vector<Group> groups;
+  for (int ranks = 1; ranks <= 5; ++ranks) {
+    groups.push_back({absl::StrCat("ring of ", ranks), ranks, RingAllReduce});
+  }
+  return groups;
+}
+
+inline std::vector<Group> RingsAndTori() {
+  std::vector<Group> groups = Rings();
+  for (const int columns : {2, 3}) {
+    groups.push_back({absl::StrCat("torus of 2 rows of ", columns), 2 * columns,
+                      [columns](Exchange* exchange) {
+                        return TorusAllReduce(2, columns, exchange);
+                      }});
+  }
+  return groups;
+}
+
+// Makes the hop of a rank.
+using MakeHop = std::function<std::unique_ptr<Hop>(int rank)>;
+
+// All-reduces a bucket of one vector of n values, without an error.
+inline void ExpectAllReduces(const Group& group, int64_t n, const MakeHop& make,
+                             const InProcessNetwork::Fault& fault = nullptr) {
+  InProcessNetwork network(group.ranks);
+  network.SetFault(fault);
+  for (const absl::Status& status :
+       RunRanks(group.ranks, &network, [&](int rank) {
+         const std::unique_ptr<Hop> hop = make(rank);
+         return AllReduce({n}, 0, network.transport(rank), hop.get(),
+                          group.topology);
+       })) {
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+// A piece that is all of a bucket of one vector.
+inline Piece WholePiece(int64_t n) { return {{{0, 0, n}}, n, 0, 0}; }
+
+// Merges a body of `incoming` ranks into what rank 0 of `ranks` has.
+inline absl::Status MergeBody(const std::vector<uint8_t>& body, int64_t n,
+                              int ranks, int incoming, Hop* hop) {
+  const Piece piece = WholePiece(n);
+  hop->Prepare(BucketLayout({n}, ranks, hop->piece_values(), hop->alignment()),
+               0);
+  hop->Start(piece);
+  hop->Anticipate(piece, 1, incoming);
+  return hop->Merge(piece, 1, incoming, body.data(), body.size());
+}
+
+// Decodes a body as the result of `ranks` ranks.
+inline absl::Status DecodeBody(const std::vector<uint8_t>& body, int64_t n,
+                               int ranks, Hop* hop) {
+  hop->Prepare(BucketLayout({n}, ranks, hop->piece_values(), hop->alignment()),
+               0);
+  return hop->Decode(WholePiece(n), body.data(), body.size());
 }
 
 }  // namespace tf_gc

@@ -4,6 +4,7 @@ from tf_gc.compressors.ar_top_k import ARTopK
 from tf_gc.compressors.compressor import Compressor
 from tf_gc.compressors.fused import FusedCompressor
 from tf_gc.compressors.marsit import Marsit
+from tf_gc.compressors.parsing import from_string
 from tf_gc.compressors.scale_com import ScaleCom
 from tf_gc.compressors.thc import THC, UniformTHC
 from tf_gc.compressors.three_lc import ThreeLC
@@ -21,4 +22,5 @@ __all__ = [
     "TopK",
     "Uncompressed",
     "UniformTHC",
+    "from_string",
 ]

@@ -1,0 +1,44 @@
+#include "ops/collectives/broadcast.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "ops/collectives/binomial_tree.h"
+#include "ops/collectives/exchange.h"
+#include "ops/collectives/plain_message.h"
+
+namespace tf_gc {
+
+absl::Status Broadcast(const uint8_t* data, int64_t size, int root, int rank,
+                       int ranks, uint32_t round, Mailbox* mailbox,
+                       Bytes* received, int* receivers) {
+  if (root < 0 || root >= ranks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("root must be the rank of a worker, 0 ... ", ranks - 1,
+                     ", got ", root));
+  }
+  // The tree is that of rank 0, turned so that it begins at the root.
+  const BinomialTree tree((rank - root + ranks) % ranks, ranks);
+  // The largest subtree, which is the last child's, has the longest way to go.
+  std::vector<int> children;
+  for (auto child = tree.children().rbegin(); child != tree.children().rend();
+       ++child) {
+    children.push_back((*child + root) % ranks);
+  }
+
+  const PlainMessage plain(Phase::kSum, root, round);
+  Bytes message;
+  if (tree.is_root()) {
+    TF_GC_RETURN_IF_ERROR(plain.Make(data, size, &message));
+  } else {
+    const int parent = (tree.parent() + root) % ranks;
+    plain.Expect(parent, mailbox);
+    TF_GC_RETURN_IF_ERROR(plain.Take(parent, mailbox, &message));
+  }
+  plain.Send(children, message, mailbox);
+  *received = PlainMessage::Body(message);
+  *receivers = children.size();
+  return mailbox->Flush();
+}
+
+}  // namespace tf_gc

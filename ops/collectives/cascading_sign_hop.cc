@@ -1,0 +1,130 @@
+#include "ops/collectives/cascading_sign_hop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "ops/collectives/body.h"
+#include "ops/collectives/hop_seed.h"
+#include "ops/kernels/signs.h"
+#include "ops/kernels/stochastic_quantize.h"
+
+namespace tf_gc {
+namespace {
+
+constexpr char kMessage[] = "cascading sign";
+constexpr int64_t kNormSize = sizeof(float);
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// Signs are unpacked, and drawn, in parts that stay in the cache.
+constexpr int64_t kPart = 4096;
+
+int64_t BodySize(const Piece& piece) {
+  return kNormSize + kernels::SignPackedSize(piece.values);
+}
+
+// ||v||_2, or NaN where the distance 2 ||v|| of the levels is not a finite
+// number. Eight sums, for the compiler to vectorise.
+float Norm(const float* values, int64_t n) {
+  constexpr int kLanes = 8;
+  double squares[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const double value = values[i + lane];
+      squares[lane] += value * value;
+    }
+  }
+  for (; i < n; ++i) {
+    const double value = values[i];
+    squares[i % kLanes] += value * value;
+  }
+  double sum = 0;
+  for (const double square : squares) sum += square;
+  const float norm = static_cast<float>(std::sqrt(sum));
+  return std::isfinite(2 * norm) ? norm : kNaN;
+}
+
+// Writes SignPackedSize(n) bytes: bit i is 1 where signs[i] is, else 0.
+void PackSigns(const uint8_t* signs, int64_t n, uint8_t* packed) {
+  std::fill_n(packed, kernels::SignPackedSize(n), uint8_t{0});
+  for (int64_t i = 0; i < n; ++i) packed[i / 8] |= signs[i] << (i % 8);
+}
+
+// sums[i] += norm times the sign.
+void AddSigns(const uint8_t* packed, float norm, int64_t n, float* sums) {
+  float signs[kPart];
+  for (int64_t begin = 0; begin < n; begin += kPart) {
+    const int64_t size = std::min(kPart, n - begin);
+    kernels::SignUnpack(packed + begin / 8, size, signs);
+    for (int64_t i = 0; i < size; ++i) sums[begin + i] += norm * signs[i];
+  }
+}
+
+// Adds what the body holds, if it is one.
+absl::Status AddBody(const Piece& piece, const uint8_t* body, int64_t size,
+                     float* sums) {
+  const absl::Status sized = CheckBodySize(kMessage, size, BodySize(piece));
+  if (!sized.ok()) return sized;
+  float norm;
+  std::memcpy(&norm, body, kNormSize);
+  if (std::isinf(norm) || norm < 0) {
+    return absl::DataLossError(
+        absl::StrCat("cascading sign message: the norm is ", norm));
+  }
+  const uint8_t* const packed = body + kNormSize;
+  const absl::Status checked =
+      CheckSigns(kMessage, packed, size - kNormSize, piece.values);
+  if (checked.ok()) AddSigns(packed, norm, piece.values, sums);
+  return checked;
+}
+
+}  // namespace
+
+int64_t CascadingSignHop::MaxBodySize(const Piece& piece, int) const {
+  return BodySize(piece);
+}
+
+void CascadingSignHop::Prepare(const BucketLayout&, int rank) { rank_ = rank; }
+
+void CascadingSignHop::Start(const Piece& piece) {
+  if (reduced_ == values_) return;
+  std::copy_n(values_ + piece.begin, piece.values, reduced_ + piece.begin);
+}
+
+absl::Status CascadingSignHop::Merge(const Piece& piece, int, int,
+                                     const uint8_t* body, int64_t size) {
+  return AddBody(piece, body, size, reduced_ + piece.begin);
+}
+
+int64_t CascadingSignHop::Encode(const Piece& piece, int count, uint8_t* body) {
+  const float* const values = (count == 1 ? values_ : reduced_) + piece.begin;
+  const float norm = Norm(values, piece.values);
+  std::memcpy(body, &norm, kNormSize);
+  uint8_t* const packed = body + kNormSize;
+  if (std::isnan(norm)) {
+    std::fill_n(packed, kernels::SignPackedSize(piece.values), uint8_t{0});
+    return BodySize(piece);
+  }
+  const float levels[2] = {-norm, norm};
+  const kernels::Seed seed = HopSeed(seed_, rank_, count);
+  uint8_t signs[kPart];
+  for (int64_t begin = 0; begin < piece.values; begin += kPart) {
+    const int64_t size = std::min(kPart, piece.values - begin);
+    kernels::StochasticQuantize(values + begin, size, levels, 2, seed,
+                                piece.begin + begin, signs);
+    PackSigns(signs, size, packed + begin / 8);
+  }
+  return BodySize(piece);
+}
+
+absl::Status CascadingSignHop::Decode(const Piece& piece, const uint8_t* body,
+                                      int64_t size) {
+  float* const reduced = reduced_ + piece.begin;
+  std::fill_n(reduced, piece.values, 0.0f);
+  return AddBody(piece, body, size, reduced);
+}
+
+}  // namespace tf_gc

@@ -1,0 +1,62 @@
+// Quantised values that are added up without being decoded (THC).
+
+#ifndef TF_GC_OPS_COLLECTIVES_LANE_HOP_H_
+#define TF_GC_OPS_COLLECTIVES_LANE_HOP_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ops/collectives/hop.h"
+
+namespace tf_gc {
+
+// What one rank has contributed travels as indices of `bits` bits in a table of
+// integers, and the sum of several ranks as integer lanes (uint8_t or
+// uint16_t), so that a hop looks up and adds, whatever the topology, and the
+// result does not depend on it (THC, section 5). The bucket is one vector of n
+// values.
+template <typename Lane>
+class LaneHop : public Hop {
+ public:
+  // `packed` are the PackedSize(n, bits) bytes of PackBits; `table` has 2^bits
+  // values, the same on all ranks, and as many times the largest as there are
+  // ranks fits in a lane. Writes the n `sums`. The arrays must outlive the hop.
+  LaneHop(const uint8_t* packed, std::vector<Lane> table, int bits, Lane* sums);
+
+  Codec codec() const override;
+  int64_t piece_values() const override {
+    return (int64_t{4} << 20) / sizeof(Lane);
+  }
+  int64_t MaxBodySize(const Piece& piece, int count) const override;
+
+  void Prepare(const BucketLayout& layout, int rank) override;
+  void Start(const Piece& piece) override;
+  absl::Status Merge(const Piece& piece, int own, int incoming,
+                     const uint8_t* body, int64_t size) override;
+  int64_t Encode(const Piece& piece, int count, uint8_t* body) override;
+  absl::Status Decode(const Piece& piece, const uint8_t* body,
+                      int64_t size) override;
+
+ private:
+  // Adds the aggregate of `count` ranks to the sums.
+  absl::Status Add(const Piece& piece, int count, const uint8_t* body,
+                   int64_t size);
+  absl::Status AddIndices(const Piece& piece, const uint8_t* body);
+  absl::Status AddLanes(const Piece& piece, int count, const uint8_t* body);
+  void Clear(const Piece& piece);
+
+  const uint8_t* const packed_;
+  const std::vector<Lane> table_;
+  const int bits_;
+  const int64_t largest_;  // of the table
+  Lane* const sums_;       // holds the aggregates, too
+  int ranks_ = 0;
+};
+
+extern template class LaneHop<uint8_t>;
+extern template class LaneHop<uint16_t>;
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_OPS_COLLECTIVES_LANE_HOP_H_

@@ -1,0 +1,37 @@
+#include "ops/collectives/plain_message.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace tf_gc {
+
+absl::Status PlainMessage::Make(const uint8_t* data, int64_t size,
+                                Bytes* message) const {
+  if (size > kMaxPlainBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data must have at most ", kMaxPlainBytes, " bytes, got ", size));
+  }
+  const Bytes buffer(std::max(kHeaderSize + size, Mailbox::kHeadSize));
+  std::copy_n(data, size, buffer.data() + kHeaderSize);
+  Header header = header_;
+  header.size = kHeaderSize + size;
+  *message = Mailbox::Seal(header, buffer);
+  return absl::OkStatus();
+}
+
+void PlainMessage::Send(const std::vector<int>& peers, const Bytes& message,
+                        Mailbox* mailbox) const {
+  mailbox->Send(peers, header_.phase, header_.piece, message);
+}
+
+void PlainMessage::Expect(int peer, Mailbox* mailbox) const {
+  mailbox->Expect(peer, header_, kHeaderSize + kMaxPlainBytes);
+}
+
+absl::Status PlainMessage::Take(int peer, Mailbox* mailbox,
+                                Bytes* message) const {
+  return mailbox->Take(peer, header_.phase, header_.piece, message);
+}
+
+}  // namespace tf_gc

@@ -1,0 +1,162 @@
+// The ops between gradients and the values of a bucket: declarations, shapes
+// and documentation.
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+
+namespace tf_gc {
+namespace {
+
+using ::tensorflow::PartialTensorShape;
+using ::tensorflow::shape_inference::DimensionHandle;
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+absl::Status CheckScalars(InferenceContext* c, int begin, int end) {
+  ShapeHandle scalar;
+  for (int i = begin; i < end; ++i) {
+    TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 0, &scalar));
+  }
+  return absl::OkStatus();
+}
+
+// The input `finite` has one flag per variable.
+absl::Status CheckFiniteShape(InferenceContext* c, int index,
+                              int64_t variables) {
+  ShapeHandle vector;
+  DimensionHandle dimension;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(index), 1, &vector));
+  return c->WithValue(c->Dim(vector, 0), variables, &dimension);
+}
+
+absl::Status FuseGradientsShape(InferenceContext* c) {
+  std::vector<ShapeHandle> gradients, residuals;
+  TF_RETURN_IF_ERROR(c->input("gradients", &gradients));
+  TF_RETURN_IF_ERROR(c->input("residuals", &residuals));
+  if (!residuals.empty() && residuals.size() != gradients.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("residuals must be none or one per gradient, got ",
+                     residuals.size(), " for ", gradients.size()));
+  }
+  TF_RETURN_IF_ERROR(CheckScalars(c, gradients.size(), c->num_inputs()));
+  DimensionHandle values = c->MakeDim(0);
+  for (const ShapeHandle& gradient : gradients) {
+    TF_RETURN_IF_ERROR(c->Add(values, c->NumElements(gradient), &values));
+  }
+  c->set_output(0, c->Vector(values));
+  c->set_output(1, c->Vector(gradients.size()));
+  return absl::OkStatus();
+}
+
+absl::Status StoreResidualsShape(InferenceContext* c) {
+  ShapeHandle vector;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &vector));
+  const int last = c->num_inputs() - 1;
+  TF_RETURN_IF_ERROR(CheckScalars(c, 1, last));
+  return CheckFiniteShape(c, last, last - 1);
+}
+
+absl::Status UnfuseGradientsShape(InferenceContext* c) {
+  std::vector<PartialTensorShape> shapes;
+  TF_RETURN_IF_ERROR(c->GetAttr("shapes", &shapes));
+  if (static_cast<int>(shapes.size()) != c->num_outputs()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shapes must be one per gradient, got ", shapes.size(),
+                     " for ", c->num_outputs()));
+  }
+  int64_t values = 0;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    if (!shapes[i].IsFullyDefined()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("shapes[", i, "] must be fully defined, got ",
+                       shapes[i].DebugString()));
+    }
+    values += shapes[i].num_elements();
+    ShapeHandle shape;
+    TF_RETURN_IF_ERROR(c->MakeShapeFromPartialTensorShape(shapes[i], &shape));
+    c->set_output(i, shape);
+  }
+  ShapeHandle total;
+  DimensionHandle dimension;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &total));
+  TF_RETURN_IF_ERROR(c->WithValue(c->Dim(total, 0), values, &dimension));
+  TF_RETURN_IF_ERROR(CheckFiniteShape(c, 1, shapes.size()));
+  return CheckScalars(c, 2, 3);
+}
+
+}  // namespace
+
+REGISTER_OP("TfGc>FuseGradients")
+    .Input("gradients: N * T")
+    .Input("residuals: R * resource")
+    .Input("bucket: resource")
+    .Output("values: float")
+    .Output("finite: bool")
+    .Attr("N: int >= 1")
+    .Attr("R: int >= 0")
+    .Attr("T: {float, half, bfloat16} = DT_FLOAT")
+    .Attr("group_size: int >= 1")
+    .SetIsStateful()
+    .SetShapeFn(FuseGradientsShape)
+    .Doc(R"doc(
+Lays a bucket's gradients, plus residuals, one after the other.
+
+Counts one step in the bucket's traffic, and by variable the values that each
+worker of a group would send without compression: 2 * size * (group_size - 1) /
+group_size, rounded.
+
+gradients: Gradients of the bucket's variables, of any shapes.
+residuals: Handles of float32 variables, one per gradient and of as many values,
+  or none at all.
+bucket: Handle from Bucket.
+values: A vector of all gradients, each plus its residual, added in float32; 0
+  for all values of a variable that has one that is not finite.
+finite: A vector: by variable, whether all its values are finite.
+group_size: Number of workers that will exchange the values.
+)doc");
+
+REGISTER_OP("TfGc>StoreResiduals")
+    .Input("residual: float")
+    .Input("residuals: N * resource")
+    .Input("finite: bool")
+    .Attr("N: int >= 1")
+    .SetIsStateful()
+    .SetShapeFn(StoreResidualsShape)
+    .Doc(R"doc(
+Assigns a bucket's residuals to their variables.
+
+A variable keeps its value where `finite` is false, and where one of its new
+values is not finite.
+
+residual: A vector of the new values of all variables, one after the other.
+residuals: Handles of different float32 variables.
+finite: A vector of one flag per variable, from FuseGradients.
+)doc");
+
+REGISTER_OP("TfGc>UnfuseGradients")
+    .Input("total: float")
+    .Input("finite: bool")
+    .Input("divisor: float")
+    .Output("gradients: N * T")
+    .Attr("N: int >= 1")
+    .Attr("T: {float, half, bfloat16} = DT_FLOAT")
+    .Attr("shapes: list(shape) >= 1")
+    .SetShapeFn(UnfuseGradientsShape)
+    .Doc(R"doc(
+Cuts up what FuseGradients has laid one after the other.
+
+total: A vector of the values of all gradients, one after the other.
+finite: A vector of one flag per gradient.
+divisor: What the values are divided by, a positive scalar.
+gradients: The quotients, divided in float32 and rounded once; NaN for all
+  values of a gradient that is not finite.
+shapes: The shapes of the gradients, fully defined.
+)doc");
+
+}  // namespace tf_gc

@@ -1,0 +1,581 @@
+"""tf_gc.ops: gradients fused into one vector and back, eagerly and in a tf.function."""
+
+import itertools
+
+import hypothesis
+import numpy as np
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+from hypothesis import strategies as st
+
+from tests import testing
+from tests.ops.op_testing import MODES, OpTestCase, traced
+from tf_gc import ops
+
+DTYPES = (tf.float32, tf.float16, tf.bfloat16)
+_KEYS = itertools.count()
+# Two pieces of a thread's share and a rest; a scalar, and no value at all.
+_SHAPES = ((3, 5), (), (0, 7), (140001,), (1,))
+
+
+def make_bucket(variables):
+    return ops.bucket(key=f"fusion_ops_test {next(_KEYS)}", variables=variables)
+
+
+def residual_variables(shapes, seed=10):
+    return [tf.Variable(testing.gaussian(shape, seed + i)) for i, shape in enumerate(shapes)]
+
+
+def handles(variables):
+    return [variable.handle for variable in variables]
+
+
+def flat(arrays):
+    """The values of all arrays, one after the other, in float32."""
+    return np.concatenate([np.ravel(tf.cast(array, tf.float32)) for array in arrays])
+
+
+def fuse(gradients, residuals=(), group_size=2):
+    return ops.fuse_gradients(
+        gradients, handles(residuals), make_bucket(len(gradients)), group_size
+    )
+
+
+shapes_strategy = st.lists(
+    st.sampled_from([(), (0,), (1,), (2, 0, 3), (5,), (3, 4), (2, 2, 2), (33,)]),
+    min_size=1,
+    max_size=6,
+)
+
+
+class FuseGradientsTest(OpTestCase):
+    @parameterized.named_parameters(*MODES)
+    def test_by_hand(self, compile_function):
+        residuals = [tf.Variable([0.5, -1.0]), tf.Variable(7.0)]
+        bucket = make_bucket(2)
+
+        @compile_function
+        def step(first, second):
+            return ops.fuse_gradients([first, second], handles(residuals), bucket, 2)
+
+        fused = step(tf.constant([1.0, 2.0]), tf.constant(-3.0))
+        self.assertEqual(fused.values.numpy().tolist(), [1.5, 1.0, 4.0])
+        self.assertEqual(fused.finite.numpy().tolist(), [True, True])
+
+    @hypothesis.given(shapes_strategy, st.sampled_from(DTYPES), st.booleans())
+    def test_values_are_gradients_plus_residuals(self, shapes, dtype, has_residuals):
+        gradients = [tf.cast(testing.gaussian(shape, i), dtype) for i, shape in enumerate(shapes)]
+        residuals = residual_variables(shapes) if has_residuals else []
+        values, finite = fuse(gradients, residuals)
+        expected = flat(gradients)
+        if has_residuals:
+            expected = expected + flat(residuals)
+        np.testing.assert_array_equal(values, expected)
+        self.assertEqual(values.dtype, tf.float32)
+        np.testing.assert_array_equal(finite, [True] * len(shapes))
+
+    @parameterized.product(dtype=DTYPES, has_residuals=(False, True))
+    def test_large_variables_are_cut_among_threads(self, dtype, has_residuals):
+        gradients = [tf.cast(testing.gaussian(shape, i), dtype) for i, shape in enumerate(_SHAPES)]
+        residuals = residual_variables(_SHAPES) if has_residuals else []
+        values, finite = fuse(gradients, residuals)
+        expected = flat(gradients) + (flat(residuals) if has_residuals else 0)
+        np.testing.assert_array_equal(values, expected)
+        self.assertTrue(np.all(finite))
+
+    @parameterized.parameters(tf.float16, tf.bfloat16)
+    def test_every_half_precision_value_is_exact(self, dtype):
+        patterns = np.arange(1 << 16, dtype=np.uint16)
+        gradients = tf.bitcast(patterns, dtype)
+        gradients = tf.boolean_mask(gradients, tf.math.is_finite(tf.cast(gradients, tf.float32)))
+        expected = gradients.numpy().astype(np.float32)
+        zeros = tf.Variable(tf.fill(gradients.shape, -0.0))
+        for residuals in [], [zeros]:
+            values, finite = fuse([gradients], residuals)
+            self.assertEqual(values.numpy().tobytes(), expected.tobytes())
+            self.assertTrue(finite[0])
+
+    @parameterized.product(
+        wrong=(np.nan, -np.nan, np.inf, -np.inf), dtype=DTYPES, has_residuals=(False, True)
+    )
+    def test_a_value_that_is_not_finite_zeroes_its_variable(self, wrong, dtype, has_residuals):
+        for position in 0, 1, 70000, 140000:
+            gradients = [testing.gaussian(shape, i) for i, shape in enumerate(_SHAPES)]
+            gradients[3][position] = wrong
+            residuals = residual_variables(_SHAPES) if has_residuals else []
+            gradients = [tf.cast(gradient, dtype) for gradient in gradients]
+            values, finite = fuse(gradients, residuals)
+            np.testing.assert_array_equal(finite, [True, True, True, False, True])
+            gradients[3] = tf.zeros_like(gradients[3])
+            expected = flat(gradients)
+            if has_residuals:
+                kept = [residual.numpy() for residual in residuals]
+                kept[3] = np.zeros_like(kept[3])
+                expected = expected + flat(kept)
+            np.testing.assert_array_equal(values, expected)
+
+    def test_it_is_found_in_every_position(self):
+        for size in 1, 2, 5, 19:
+            for position in range(size):
+                gradient = testing.gaussian(size)
+                gradient[position] = np.inf
+                for residuals in [], [tf.Variable(tf.zeros([size]))]:
+                    values, finite = fuse([tf.constant(gradient)], residuals)
+                    self.assertEqual(finite.numpy().tolist(), [False])
+                    self.assertEqual(values.numpy().tolist(), [0] * size)
+
+    def test_a_sum_that_overflows_is_not_finite(self):
+        largest = float(np.finfo(np.float32).max)
+        residuals = [tf.Variable([1.0, largest]), tf.Variable([largest])]
+        values, finite = fuse([tf.constant([1.0, largest]), tf.constant([-largest])], residuals)
+        self.assertEqual(finite.numpy().tolist(), [False, True])
+        self.assertEqual(values.numpy().tolist(), [0, 0, 0])
+
+    def test_a_residual_that_is_not_finite_counts(self):
+        residuals = [tf.Variable([np.nan]), tf.Variable([-np.inf]), tf.Variable([2.0])]
+        values, finite = fuse([tf.constant([1.0])] * 3, residuals)
+        self.assertEqual(finite.numpy().tolist(), [False, False, True])
+        self.assertEqual(values.numpy().tolist(), [0, 0, 3])
+
+    def test_the_largest_and_denormal_values_are_finite(self):
+        info = np.finfo(np.float32)
+        gradient = np.array([info.max, info.min, info.tiny, 1e-45, -1e-45, 0.0, -0.0], np.float32)
+        for residuals in [], [tf.Variable(tf.fill([7], -0.0))]:
+            for function in fuse, tf.function(fuse, autograph=False):
+                values, finite = function([tf.constant(gradient)], residuals)
+                self.assertEqual(values.numpy().tobytes(), gradient.tobytes())
+                self.assertTrue(finite[0])
+
+    def test_a_gradient_that_is_used_again_is_not_overwritten(self):
+        bucket = make_bucket(1)
+
+        @tf.function
+        def step(gradient):
+            gradient = gradient * 2.0
+            values, finite = ops.fuse_gradients([gradient], [], bucket, 2)
+            return gradient, values, values + 1.0, finite
+
+        for value, expected in ((3.0, 6.0), (np.inf, 0.0)):
+            gradient, values, more, _ = step(tf.fill([2, 2], value))
+            self.assertEqual(gradient.numpy().tolist(), [[2 * value] * 2] * 2)
+            self.assertEqual(values.numpy().tolist(), [expected] * 4)
+            self.assertEqual(more.numpy().tolist(), [expected + 1] * 4)
+
+    @parameterized.named_parameters(*MODES)
+    def test_a_step_counts_what_each_worker_sends(self, compile_function):
+        bucket = make_bucket(4)
+        gradients = [tf.zeros([size]) for size in (1, 3, 0, 1000)]
+
+        @compile_function
+        def step(gradients):
+            ops.fuse_gradients(gradients, [], bucket, 3)
+            return tf.constant(0)
+
+        for steps in 1, 2:
+            step(gradients)
+            traffic = ops.bucket_traffic(bucket)
+            # 4/3, 4 and 4000/3 values, rounded.
+            self.assertEqual(
+                traffic.values_sent.numpy().tolist(), [steps * n for n in (1, 4, 0, 1333)]
+            )
+            self.assertEqual(int(traffic.bytes_sent), 0)
+
+    def test_a_worker_alone_sends_nothing(self):
+        bucket = make_bucket(1)
+        ops.fuse_gradients([tf.zeros([5])], [], bucket, 1)
+        self.assertEqual(ops.bucket_traffic(bucket).values_sent.numpy().tolist(), [0])
+
+    def test_a_step_that_fails_does_not_count(self):
+        bucket = make_bucket(1)
+        with self.assertRaises(tf.errors.InvalidArgumentError):
+            ops.fuse_gradients([tf.zeros([5])], handles([tf.Variable([1.0])]), bucket, 2)
+        self.assertEqual(ops.bucket_traffic(bucket).values_sent.numpy().tolist(), [0])
+
+
+class StoreResidualsTest(OpTestCase):
+    @parameterized.named_parameters(*MODES)
+    def test_by_hand(self, compile_function):
+        residuals = [tf.Variable(tf.zeros([1, 2])), tf.Variable(9.0), tf.Variable([8.0, 8.0])]
+
+        @compile_function
+        def store(residual, finite):
+            ops.store_residuals(residual, handles(residuals), finite)
+            return tf.constant(0)
+
+        store(tf.constant([1.0, 2.0, 3.0, 4.0, 5.0]), tf.constant([True, False, True]))
+        self.assertEqual(residuals[0].numpy().tolist(), [[1, 2]])
+        self.assertEqual(residuals[1].numpy(), 9)
+        self.assertEqual(residuals[2].numpy().tolist(), [4, 5])
+
+    @hypothesis.given(shapes_strategy, st.randoms(use_true_random=False))
+    def test_each_variable_gets_its_slice_or_keeps_its_value(self, shapes, random):
+        residuals = residual_variables(shapes)
+        finite = [random.random() < 0.7 for _ in shapes]
+        new = [testing.gaussian(shape, 50 + i) for i, shape in enumerate(shapes)]
+        expected = [new[i] if finite[i] else residuals[i].numpy() for i, _ in enumerate(shapes)]
+        ops.store_residuals(flat(new), handles(residuals), tf.constant(finite))
+        for residual, value in zip(residuals, expected, strict=True):
+            np.testing.assert_array_equal(residual, value)
+
+    def test_large_variables_are_cut_among_threads(self):
+        residuals = residual_variables(_SHAPES)
+        new = [testing.gaussian(shape, 50 + i) for i, shape in enumerate(_SHAPES)]
+        ops.store_residuals(flat(new), handles(residuals), tf.fill([5], True))
+        for residual, value in zip(residuals, new, strict=True):
+            np.testing.assert_array_equal(residual, value)
+
+    @parameterized.parameters(np.nan, np.inf, -np.inf)
+    def test_a_slice_that_is_not_finite_is_not_stored(self, wrong):
+        for position in 0, 1, 70000, 140000:
+            residuals = residual_variables(_SHAPES)
+            expected = [testing.gaussian(shape, 50 + i) for i, shape in enumerate(_SHAPES)]
+            new = [value.copy() for value in expected]
+            new[3][position] = wrong
+            expected[3] = residuals[3].numpy()
+            ops.store_residuals(flat(new), handles(residuals), tf.fill([5], True))
+            for residual, value in zip(residuals, expected, strict=True):
+                np.testing.assert_array_equal(residual, value)
+
+    @parameterized.named_parameters(*MODES)
+    def test_a_value_that_was_read_before_does_not_change(self, compile_function):
+        residual = tf.Variable([1.0, 2.0])
+
+        @compile_function
+        def store(new):
+            before = residual.read_value()
+            ops.store_residuals(new, [residual.handle], [True])
+            return before, residual.read_value()
+
+        read = residual.read_value()
+        before, after = store(tf.constant([3.0, 4.0]))
+        self.assertEqual(read.numpy().tolist(), [1, 2])
+        self.assertEqual(before.numpy().tolist(), [1, 2])
+        self.assertEqual(after.numpy().tolist(), [3, 4])
+        # Nobody shares the variable's own buffer now.
+        del before, after, read
+        store(tf.constant([5.0, 6.0]))
+        self.assertEqual(residual.numpy().tolist(), [5, 6])
+
+    def test_a_variable_does_not_share_the_vector(self):
+        residual, vector = tf.Variable([1.0, 2.0]), tf.constant([3.0, 4.0])
+        ops.store_residuals(vector, [residual.handle], [True])
+        residual.assign_add([1.0, 1.0])
+        self.assertEqual(vector.numpy().tolist(), [3, 4])
+
+    def test_a_variable_that_is_read_sparsely_is_stored(self):
+        residual = tf.Variable([[1.0], [2.0]])
+        row = tf.gather(residual, [1])
+        ops.store_residuals([3.0, 4.0], [residual.handle], [True])
+        self.assertEqual(row.numpy().tolist(), [[2]])
+        self.assertEqual(tf.gather(residual, [1]).numpy().tolist(), [[4]])
+
+    def test_nothing_is_lost_over_steps_in_a_graph(self):
+        shapes = [(3, 5), (), (41,)]
+        residuals = [tf.Variable(tf.zeros(shape)) for shape in shapes]
+        bucket = make_bucket(3)
+
+        @tf.function
+        def step(gradients):
+            values, finite = ops.fuse_gradients(gradients, handles(residuals), bucket, 2)
+            sent = tf.round(values)
+            ops.store_residuals(values - sent, handles(residuals), finite)
+            return ops.unfuse_gradients(sent, finite, 1.0, shapes)
+
+        # Multiples of 1/16, of which all sums are exact.
+        rng = np.random.default_rng(0)
+        given = [np.zeros(shape, np.float32) for shape in shapes]
+        delivered = [np.zeros(shape, np.float32) for shape in shapes]
+        for _ in range(20):
+            gradients = [np.float32(rng.integers(-20, 20, shape) / 16) for shape in shapes]
+            for total, gradient in zip(given, gradients, strict=True):
+                total += gradient
+            sent = step([tf.constant(gradient) for gradient in gradients])
+            for total, value in zip(delivered, sent, strict=True):
+                total += value.numpy()
+        for total, sum_sent, residual in zip(given, delivered, residuals, strict=True):
+            np.testing.assert_array_equal(total, sum_sent + residual.numpy())
+
+
+class UnfuseGradientsTest(OpTestCase):
+    @parameterized.named_parameters(*MODES)
+    def test_by_hand(self, compile_function):
+        unfuse = compile_function(
+            lambda total, finite, divisor: ops.unfuse_gradients(
+                total, finite, divisor, [[1, 2], [], [3]]
+            )
+        )
+        total = tf.constant([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+        first, second, third = unfuse(total, tf.constant([True, True, False]), tf.constant(2.0))
+        self.assertEqual(first.numpy().tolist(), [[0.5, 1]])
+        self.assertEqual(second.numpy(), 1.5)
+        self.assertEqual(third.shape, [3])
+        self.assertTrue(np.all(np.isnan(third)))
+
+    @hypothesis.given(
+        shapes_strategy, st.sampled_from(DTYPES), st.sampled_from([1.0, 2.0, 3.0, 0.7])
+    )
+    def test_quotients_are_rounded_once(self, shapes, dtype, divisor):
+        values = [testing.gaussian(shape, i) for i, shape in enumerate(shapes)]
+        gradients = ops.unfuse_gradients(
+            flat(values), tf.fill([len(shapes)], True), divisor, shapes, dtype
+        )
+        for gradient, value in zip(gradients, values, strict=True):
+            expected = (value / np.float32(divisor)).astype(dtype.as_numpy_dtype)
+            self.assertEqual(gradient.dtype, dtype)
+            np.testing.assert_array_equal(gradient.numpy(), expected)
+
+    @parameterized.parameters(*DTYPES)
+    def test_large_gradients_are_cut_among_threads(self, dtype):
+        values = [testing.gaussian(shape, i) for i, shape in enumerate(_SHAPES)]
+        finite = [True, True, False, True, False]
+        gradients = ops.unfuse_gradients(flat(values), finite, 3.0, _SHAPES, dtype)
+        values[4] = np.array([np.nan])
+        for gradient, value in zip(gradients, values, strict=True):
+            expected = (value / np.float32(3)).astype(dtype.as_numpy_dtype)
+            self.assertEqual(gradient.dtype, dtype)
+            np.testing.assert_array_equal(
+                tf.cast(gradient, tf.float32), expected.astype(np.float32)
+            )
+
+    @parameterized.parameters(
+        (tf.float16, [1 + 2**-11, 1 + 3 * 2**-11, 65519, 65520], [1, 1 + 2**-9, 65504, np.inf]),
+        (tf.bfloat16, [1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8], [1, 1 + 2**-6, -1]),
+    )
+    def test_ties_go_to_even(self, dtype, values, expected):
+        (gradient,) = ops.unfuse_gradients(values, [True], 1.0, [[len(values)]], dtype)
+        self.assertEqual(gradient.numpy().astype(np.float32).tolist(), expected)
+
+    @parameterized.parameters(*DTYPES)
+    def test_fused_gradients_come_back(self, dtype):
+        gradients = [tf.cast(testing.gaussian(shape, i), dtype) for i, shape in enumerate(_SHAPES)]
+        values, finite = fuse(gradients)
+        back = ops.unfuse_gradients(values, finite, 1.0, _SHAPES, dtype)
+        for gradient, again in zip(gradients, back, strict=True):
+            self.assertEqual(again.shape, gradient.shape)
+            np.testing.assert_array_equal(again.numpy(), gradient.numpy())
+
+    @parameterized.parameters(1.0, 2.0)
+    def test_a_total_that_is_used_again_is_not_overwritten(self, divisor):
+        @tf.function
+        def unfuse(values):
+            total = values + 1.0
+            (gradient,) = ops.unfuse_gradients(total, [True], divisor, [[1, 2]])
+            return total, gradient, gradient * 2.0
+
+        total, gradient, twice = unfuse(tf.constant([1.0, 3.0]))
+        self.assertEqual(total.numpy().tolist(), [2, 4])
+        self.assertEqual(gradient.numpy().tolist(), [[2 / divisor, 4 / divisor]])
+        self.assertEqual(twice.numpy().tolist(), [[4 / divisor, 8 / divisor]])
+
+
+class ThreadsTest(OpTestCase):
+    def test_any_number_of_threads_gives_the_same_bits(self):
+        shapes = [[1000003], [3], [2000001]]
+        gradients = [testing.gaussian(shape, i) for i, shape in enumerate(shapes)]
+        gradients[0][::7] = 1e-45
+
+        def results(*gradients):
+            bucket = ops.bucket(key="threads", variables=3)
+            values, finite = ops.fuse_gradients(gradients, [], bucket, 2)
+            return values, finite, *ops.unfuse_gradients(values, finite, 3.0, shapes, tf.float16)
+
+        values, *_ = self.assert_same_on_any_threads(results, *gradients)
+        np.testing.assert_array_equal(values, flat(gradients))
+
+
+class ErrorTest(OpTestCase):
+    def test_residuals_are_none_or_one_per_gradient(self):
+        gradient = tf.zeros([2])
+        for count in 1, 3:
+            self.assert_invalid(
+                f"residuals must be none or one per gradient, got {count} for 2",
+                fuse,
+                [gradient] * 2,
+                residual_variables([(2,)] * count),
+            )
+
+    def test_a_residual_has_the_gradients_number_of_values(self):
+        residuals = residual_variables([(2,), (3,)])
+        self.assert_invalid(
+            r"residuals\[1\] must be a float32 variable of 2 values, as gradients\[1\]",
+            fuse,
+            [tf.zeros([2])] * 2,
+            residuals,
+        )
+        # Any shape will do.
+        fuse([tf.zeros([2]), tf.zeros([3, 1])], residuals)
+
+    @parameterized.parameters(tf.float16, tf.float64)
+    def test_a_residual_is_float32(self, dtype):
+        residual = tf.Variable(tf.zeros([2], dtype))
+        self.assert_invalid(
+            r"residuals\[0\] must be a float32 variable", fuse, [tf.zeros([2])], [residual]
+        )
+        self.assert_invalid(
+            r"residuals\[0\] must be a float32 variable",
+            ops.store_residuals,
+            tf.zeros([2]),
+            [residual.handle],
+            [True],
+        )
+
+    def test_the_bucket_has_as_many_variables(self):
+        self.assert_invalid(
+            "gradients: 2 tensors for a bucket of 3 variables",
+            ops.fuse_gradients,
+            [tf.zeros([1])] * 2,
+            [],
+            make_bucket(3),
+            2,
+        )
+
+    def test_a_residual_is_a_variable(self):
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "wrong type"):
+            ops.fuse_gradients([tf.zeros([1])], [make_bucket(1)], make_bucket(1), 2)
+
+    def test_a_vector_that_does_not_fit_the_variables_is_refused(self):
+        residuals = residual_variables([(2,), (3,)])
+        for size in 0, 4, 6:
+            self.assert_invalid(
+                f"residual must have the 5 values .*, got {size}",
+                ops.store_residuals,
+                tf.zeros([size]),
+                handles(residuals),
+                [True, True],
+            )
+
+    def test_a_variable_comes_once(self):
+        first, second = residual_variables([(2,), (2,)])
+        self.assert_invalid(
+            r"residuals\[2\] must be another variable than residuals\[0\]",
+            ops.store_residuals,
+            tf.zeros([6]),
+            handles([first, second, first]),
+            [True] * 3,
+        )
+
+    def test_finite_has_one_flag_per_variable(self):
+        (residual,) = residual_variables([(2,)])
+        for finite in [], [True, True]:
+            finite = tf.constant(finite, tf.bool)
+            for function, args in (
+                (ops.store_residuals, (tf.zeros([2]), [residual.handle], finite)),
+                (ops.unfuse_gradients, (tf.zeros([2]), finite, 1.0, [[2]])),
+            ):
+                self.assert_invalid("finite|must be 1 but is", function, *args)
+
+    def test_a_total_that_does_not_fit_the_shapes_is_refused(self):
+        for size in 0, 4, 6:
+            self.assert_invalid(
+                f"total must have the 5 values .*, got {size}|must be 5 but is {size}",
+                ops.unfuse_gradients,
+                tf.zeros([size]),
+                [True, True],
+                1.0,
+                [[2], [3, 1]],
+            )
+
+    @parameterized.parameters(0.0, -1.0, np.inf, np.nan)
+    def test_a_divisor_is_positive_and_finite(self, divisor):
+        self.assert_invalid(
+            "divisor must be positive and finite",
+            ops.unfuse_gradients,
+            tf.zeros([2]),
+            [True],
+            divisor,
+            [[2]],
+        )
+
+    def test_wrong_types_and_ranks_are_refused(self):
+        (residual,) = residual_variables([(2,)])
+        bucket, zeros = make_bucket(1), tf.zeros([2])
+        self.assert_refused(
+            [
+                (ops.fuse_gradients, ([tf.zeros([2], tf.float64)], [], bucket, 2)),
+                (ops.fuse_gradients, ([zeros, tf.zeros([2], tf.float16)], [], bucket, 2)),
+                (ops.fuse_gradients, ([], [], bucket, 2)),
+                (ops.fuse_gradients, ([zeros], [], bucket, 0)),
+                (ops.store_residuals, (zeros[None], [residual.handle], [True])),
+                (ops.store_residuals, (tf.zeros([2], tf.float16), [residual.handle], [True])),
+                (ops.store_residuals, (zeros, [residual.handle], [1])),
+                (ops.unfuse_gradients, (zeros[None], [True], 1.0, [[2]])),
+                (ops.unfuse_gradients, (zeros, [True], [1.0], [[2]])),
+                (ops.unfuse_gradients, (zeros, [True], 1.0, [[None]])),
+                (ops.unfuse_gradients, (zeros, [True], 1.0, [None])),
+                (ops.unfuse_gradients, (zeros, [True], 1.0, [])),
+                (ops.unfuse_gradients, (zeros, [True], 1.0, [[2]], tf.float64)),
+            ]
+        )
+
+    def test_there_is_no_gradient(self):
+        self.assert_no_gradient(lambda x: fuse([x]), testing.gaussian(16))
+        self.assert_no_gradient(
+            lambda x: ops.unfuse_gradients(x, [True], 2.0, [[4, 4]]), testing.gaussian(16)
+        )
+
+
+class ShapeTest(OpTestCase):
+    def test_known_shapes_give_known_shapes(self):
+        fused = traced(
+            lambda x, y: fuse([x, y]),
+            tf.TensorSpec([3, 5], tf.float32),
+            tf.TensorSpec([], tf.float32),
+        )
+        self.assertEqual(fused.values.shape, [16])
+        self.assertEqual(fused.finite.shape, [2])
+
+    def test_unknown_shapes_give_known_ranks(self):
+        for shape in [None, 4], None:
+            fused = traced(
+                lambda x, y: fuse([x, y]),
+                tf.TensorSpec(shape, tf.float32),
+                tf.TensorSpec([2], tf.float32),
+            )
+            self.assertEqual(fused.values.shape.as_list(), [None])
+            self.assertEqual(fused.finite.shape, [2])
+        gradients = traced(
+            lambda x: ops.unfuse_gradients(x, [True, True], 1.0, [[2, 3], []]),
+            tf.TensorSpec(None, tf.float32),
+        )
+        self.assertEqual([gradient.shape for gradient in gradients], [[2, 3], []])
+
+    def test_what_cannot_fit_is_refused_while_tracing(self):
+        (residual,) = residual_variables([(2,)])
+        vector, matrix = tf.TensorSpec([2], tf.float32), tf.TensorSpec([1, 2], tf.float32)
+        flags = tf.constant([True, True])
+        self.assert_refused_while_tracing(
+            [
+                ("got 1 for 2", lambda x: fuse([x, x], [residual]), vector),
+                (
+                    "rank 1",
+                    lambda x: ops.store_residuals(x, [residual.handle], [True]),
+                    matrix,
+                ),
+                (
+                    "must be 1 but is 2",
+                    lambda x: ops.store_residuals(x, [residual.handle], flags),
+                    vector,
+                ),
+                (
+                    "must be 3 but is 2",
+                    lambda x: ops.unfuse_gradients(x, [True], 1.0, [[3]]),
+                    vector,
+                ),
+                (
+                    "must be 1 but is 2",
+                    lambda x: ops.unfuse_gradients(x, flags, 1.0, [[2]]),
+                    vector,
+                ),
+                ("rank 1", lambda x: ops.unfuse_gradients(x, [True], 1.0, [[2]]), matrix),
+                ("rank 0", lambda x: ops.unfuse_gradients(x, [True], [1.0], [[2]]), vector),
+                (
+                    r"shapes\[1\] must be fully defined",
+                    lambda x: ops.unfuse_gradients(x, flags, 1.0, [[2], [None]]),
+                    vector,
+                ),
+            ]
+        )
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,89 @@
+"""What the workers of systems_test.py run, all at the same time."""
+
+import numpy as np
+import tensorflow as tf
+
+import tf_gc
+
+
+def rank():
+    return tf.distribute.cluster_resolver.TFConfigClusterResolver().task_id
+
+
+def gradients(shapes, step, worker):
+    """What a worker has at a step: Gaussian values of different sizes."""
+    rng = np.random.default_rng([step, worker])
+    return [
+        (rng.standard_normal(shape) * rng.choice([0.1, 1], shape)).astype(np.float32)
+        for shape in shapes
+    ]
+
+
+class Reducer:
+    """Reduces the gradients of some variables in one bucket, step by step."""
+
+    def __init__(self, compressor, shapes, reduce_op="SUM"):
+        policy = tf_gc.Policy(default=compressor, min_elements=0, compress_vectors=True)
+        self.strategy = tf_gc.MultiWorkerMirroredStrategy(compression=policy)
+        with self.strategy.scope():
+            self.variables = [
+                tf.Variable(tf.zeros(shape), name=f"variable{i}") for i, shape in enumerate(shapes)
+            ]
+        self.traces = 0
+
+        @tf.function
+        def step(*values):
+            self.traces += 1
+
+            def replica_step(*values):
+                pairs = zip(values, self.variables, strict=True)
+                return [g for g, _ in self.strategy.reduce_gradients(pairs, reduce_op)]
+
+            return self.strategy.run(replica_step, args=values)
+
+        self._step = step
+
+    def __call__(self, values):
+        """Returns the reduced gradients, as one vector in the order of the bucket."""
+        return in_bucket_order([g.numpy() for g in self._step(*map(tf.constant, values))])
+
+    def residual(self):
+        """Returns this worker's residual, as one vector in the order of the bucket."""
+        residuals = [self.strategy.residuals.of(v).values[0].numpy() for v in self.variables]
+        return in_bucket_order(residuals)
+
+
+def in_bucket_order(values):
+    """Buckets are filled from the last variable on."""
+    return np.concatenate([np.ravel(v) for v in reversed(values)])
+
+
+def steps(compressor, shapes, count):
+    """Returns what was delivered in each step, and this worker's residual after it."""
+    reducer = Reducer(compressor, shapes)
+    delivered, residuals = [], []
+    for step in range(count):
+        delivered.append(reducer(gradients(shapes, step, rank())))
+        residuals.append(reducer.residual())
+    return np.stack(delivered), np.stack(residuals)
+
+
+def given(compressor, values, reduce_op="SUM"):
+    """Reduces values[rank] once; returns what was delivered."""
+    value = np.asarray(values[rank()], np.float32)
+    return Reducer(compressor, [value.shape], reduce_op)([value])
+
+
+def repeated(compressor, values, count, reduce_op="SUM"):
+    """Reduces values[rank] again and again; returns what was delivered each time."""
+    value = np.asarray(values[rank()], np.float32)
+    reducer = Reducer(compressor, [value.shape], reduce_op)
+    return np.stack([reducer([value]) for _ in range(count)])
+
+
+def traffic(compressor, shapes, count):
+    """Returns the traffic of some steps, as a dict."""
+    reducer = Reducer(compressor, shapes)
+    for step in range(count):
+        reducer(gradients(shapes, step, rank()))
+    return reducer.strategy.traffic.as_dict()

@@ -1,0 +1,206 @@
+"""The five systems written slowly from their papers, for tests to compare with.
+
+Each class holds the state of all workers, and does one step on all of them:
+
+    total, residuals = system.step(gradients)
+
+`gradients` are float32 [workers, n]: of one bucket's variables, one after the
+other. Random numbers are those of the ops: the streams and what is drawn from
+them are part of the contract.
+"""
+
+import hashlib
+import itertools
+
+import numpy as np
+
+from tests import philox_reference
+
+_F = np.float32
+
+
+def seed(number, purpose, rank, names, step):
+    """The Philox key and stream; `rank` is None for what all workers share."""
+    who = "all workers" if rank is None else f"worker {rank}"
+    text = "\0".join([str(number), purpose, who, *names])
+    key = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(key, "little") % 2**63, step
+
+
+class System:
+    """Workers with residuals of zero."""
+
+    def __init__(self, workers, sizes, names):
+        self.workers = workers
+        self.sizes = sizes
+        self.names = names
+        self.size = sum(sizes)
+        self.residuals = np.zeros([workers, self.size], _F)
+        self.steps = 0
+
+    def step(self, gradients):
+        values = gradients + self.residuals
+        total, self.residuals = self.reduce(values)
+        self.steps += 1
+        return total, self.residuals
+
+
+class ThreeLC(System):
+    """Section 3 of the paper, with every worker the server of a shard."""
+
+    def __init__(self, *arguments, sparsity_multiplier):
+        super().__init__(*arguments)
+        self.multiplier = _F(sparsity_multiplier)
+
+    def reduce(self, values):
+        bounds = [self.size // self.workers * r // 16 * 16 for r in range(self.workers)]
+        bounds.append(self.size)
+        total, residuals = np.zeros(self.size, _F), values.copy()
+        # What a worker sends of a variable has one scale.
+        sums = [np.zeros(bounds[r + 1] - bounds[r], _F) for r in range(self.workers)]
+        begins = np.cumsum([0, *self.sizes])
+        for worker in range(self.workers):
+            own = slice(bounds[worker], bounds[worker + 1])
+            remote = np.ones(self.size, bool)
+            remote[own] = False
+            for begin, end in itertools.pairwise(begins):
+                sent = np.zeros(self.size, bool)
+                sent[begin:end] = remote[begin:end]
+                if sent.any():
+                    decoded = self._quantize(values[worker, sent])
+                    residuals[worker, sent] -= decoded
+                    values[worker, sent] = decoded
+        for server, sum_ in enumerate(sums):
+            shard = slice(bounds[server], bounds[server + 1])
+            for d in range(self.workers):
+                sum_ += values[(server + d) % self.workers, shard]
+            for begin, end in itertools.pairwise(begins):
+                low, high = max(begin, shard.start), min(end, shard.stop)
+                if low < high:
+                    part = sum_[low - shard.start : high - shard.start]
+                    total[low:high] = self._quantize(part)
+                    residuals[server, low:high] = part - total[low:high]
+        return total, residuals
+
+    def _quantize(self, values):
+        scale = self.multiplier * np.abs(values).max()
+        return scale * np.sign(values) * (np.abs(values) > scale / 2).astype(_F)
+
+
+class THC(System):
+    """Algorithm 3, in blocks of `block` values, with a table from elsewhere."""
+
+    def __init__(self, *arguments, bits, table, t_p, block):
+        super().__init__(*arguments)
+        self.bits, self.t_p, self.block = bits, t_p, block
+        self.table = np.array(table)
+
+    def reduce(self, values):
+        granularity = self.table[-1]
+        padded = np.pad(values, [(0, 0), (0, -self.size % self.block)])
+        blocks = padded.reshape(self.workers, -1, self.block)
+        norms = np.sqrt((blocks.astype(np.float64) ** 2).sum(axis=2)).max(axis=0)
+        scales = (norms * self.t_p / np.sqrt(self.block))[:, np.newaxis]
+        signs = self._signs(blocks[0].shape)
+        levels = 2 * self.table / granularity - 1
+        indices = np.stack(
+            [
+                self._quantize(hadamard(signs * x) / scales, levels, worker)
+                for worker, x in enumerate(blocks)
+            ]
+        )
+        lanes = self.table[indices].sum(axis=0)
+
+        def decode(rotated):
+            return (signs * hadamard(rotated)).ravel()[: self.size].astype(_F)
+
+        total = decode(scales * (2 * lanes / granularity - self.workers))
+        own = [decode(scales * levels[z]) for z in indices]
+        return total, values - np.stack(own)
+
+    def _signs(self, shape):
+        words = philox_reference.words(
+            seed(0, "signs", None, self.names, self.steps), -(-np.prod(shape) // 128)
+        )
+        bits = np.unpackbits(words.view(np.uint8).ravel(), bitorder="little")
+        return 1.0 - 2.0 * bits[: np.prod(shape)].reshape(shape)
+
+    def _quantize(self, values, levels, worker):
+        stream = seed(0, "rounding", worker, self.names, self.steps)
+        halves = philox_reference.halves(philox_reference.words(stream, -(-values.size // 8)))
+        random = (halves[: values.size].reshape(values.shape) + 0.5) / 2**16
+        clamped = np.clip(values, levels[0], levels[-1])
+        lower = np.clip(np.searchsorted(levels, clamped, side="right") - 1, 0, len(levels) - 2)
+        gaps = levels[lower + 1] - levels[lower]
+        return lower + (clamped - levels[lower] > random * gaps)
+
+
+def hadamard(rows):
+    """The orthonormal Walsh-Hadamard transform of every row."""
+    rows = np.array(rows, np.float64)
+    half = 1
+    while half < rows.shape[-1]:
+        pairs = rows.reshape(len(rows), -1, 2, half)
+        upper, lower = pairs[:, :, 0].copy(), pairs[:, :, 1].copy()
+        pairs[:, :, 0], pairs[:, :, 1] = upper + lower, upper - lower
+        half *= 2
+    return rows / np.sqrt(rows.shape[-1])
+
+
+class ARTopK(System):
+    """Algorithm 1: one worker's top-k, for all."""
+
+    def __init__(self, *arguments, count, selection):
+        super().__init__(*arguments)
+        self.count, self.selection = count, selection
+
+    def reduce(self, values):
+        chosen = [np.argsort(-np.abs(v), kind="stable")[: self.count] for v in values]
+        root = self.steps % self.workers
+        if self.selection == "variance":
+            root = np.argmax([(v[i] ** 2).sum() for v, i in zip(values, chosen, strict=True)])
+        total, residuals = np.zeros(self.size, _F), values.copy()
+        total[chosen[root]] = values[:, chosen[root]].sum(axis=0)
+        residuals[:, chosen[root]] = 0
+        return total, residuals
+
+
+class TopK(System):
+    """Every worker's own top-k; `counts` has one k for all, or one for each variable."""
+
+    def __init__(self, *arguments, counts):
+        super().__init__(*arguments)
+        self.counts = counts
+
+    def reduce(self, values):
+        total, residuals = np.zeros(self.size, _F), values.copy()
+        sizes = self.sizes if len(self.counts) > 1 else [self.size]
+        for worker, value in enumerate(values):
+            begin = 0
+            for size, count in zip(sizes, self.counts, strict=True):
+                part = value[begin : begin + size]
+                sent = begin + np.argsort(-np.abs(part), kind="stable")[:count]
+                total[sent] += value[sent]
+                residuals[worker, sent] = 0
+                begin += size
+        return total, residuals
+
+
+class ScaleCom(System):
+    """Algorithm 1: the leader's largest value of every chunk; low-pass filtered memory."""
+
+    def __init__(self, *arguments, chunk, beta):
+        super().__init__(*arguments)
+        self.chunk, self.beta = chunk, _F(beta)
+
+    def reduce(self, values):
+        leader = np.abs(values[self.steps % self.workers])
+        chosen = [
+            begin + np.argmax(leader[begin : begin + self.chunk])
+            for begin in range(0, self.size, self.chunk)
+        ]
+        total, sent = np.zeros(self.size, _F), np.zeros_like(values)
+        total[chosen] = values[:, chosen].sum(axis=0)
+        sent[:, chosen] = values[:, chosen]
+        gradients = values - self.residuals
+        return total, self.residuals + self.beta * (gradients - sent)

@@ -1,0 +1,208 @@
+"""Each of the five systems, over real workers, does what its paper says."""
+
+import itertools
+import math
+
+import numpy as np
+import systems_programs as programs
+from absl.testing import absltest, parameterized
+from cluster import Cluster
+
+import tf_gc
+from tests import systems_reference as reference
+from tests import testing
+
+_SHAPES = ((48, 64), (40, 50))  # of two variables
+_SIZES = tuple(math.prod(shape) for shape in reversed(_SHAPES))  # in the order of the bucket
+_NAMES = ("variable1", "variable0")
+_WORKERS = 4
+_STEPS = 5
+
+_clusters = {}
+
+
+def shared_cluster(workers):
+    """A cluster of so many workers, started once and kept for all tests."""
+    if workers in _clusters and _clusters[workers].broken:
+        _clusters.pop(workers).close()
+    if workers not in _clusters:
+        _clusters[workers] = Cluster(workers)
+    return _clusters[workers]
+
+
+def tearDownModule():
+    for cluster in _clusters.values():
+        cluster.close()
+
+
+def one(results):
+    """The result that all workers agree on."""
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+    return results[0]
+
+
+def thc(compressor, block):
+    """The reference of a THC compressor."""
+    return lambda: reference.THC(
+        *(_WORKERS, _SIZES, _NAMES),
+        bits=compressor.bits,
+        table=compressor.table(_WORKERS),
+        t_p=tf_gc.thc.truncation(compressor.p),
+        block=block,
+    )
+
+
+class ReferenceTest(parameterized.TestCase):
+    """Five steps of four workers against NumPy, with the same random draws."""
+
+    def assert_follows(self, compressor, system, tolerance=1e-5):
+        results = shared_cluster(_WORKERS).run(programs.steps, compressor, _SHAPES, _STEPS)
+        delivered = one([d for d, _ in results])
+        for step in range(_STEPS):
+            gradients = np.stack(
+                [
+                    programs.in_bucket_order(programs.gradients(_SHAPES, step, worker))
+                    for worker in range(_WORKERS)
+                ]
+            )
+            total, residuals = system.step(gradients)
+            np.testing.assert_allclose(
+                delivered[step], total, atol=tolerance, err_msg=f"sum of step {step}"
+            )
+            for worker, (_, kept) in enumerate(results):
+                np.testing.assert_allclose(
+                    kept[step],
+                    residuals[worker],
+                    atol=tolerance,
+                    err_msg=f"residual of worker {worker}, step {step}",
+                )
+
+    @parameterized.parameters(1.0, 1.75)
+    def test_three_lc(self, multiplier):
+        system = reference.ThreeLC(_WORKERS, _SIZES, _NAMES, sparsity_multiplier=multiplier)
+        self.assert_follows(tf_gc.ThreeLC(multiplier), system)
+
+    @parameterized.parameters(
+        tf_gc.THC(),
+        tf_gc.THC(bits=4, granularity=30),
+        tf_gc.THC(bits=2, granularity=70),  # 16-bit lanes
+        tf_gc.UniformTHC(),
+        tf_gc.UniformTHC(bits=8, topology="ring"),
+    )
+    def test_thc(self, compressor):
+        self.assert_follows(compressor, thc(compressor, block=64)())
+
+    @parameterized.product(
+        selection=["staleness", "variance"], topology=["ring", "tree", "sharded"]
+    )
+    def test_ar_top_k(self, selection, topology):
+        system = reference.ARTopK(_WORKERS, _SIZES, _NAMES, count=51, selection=selection)
+        self.assert_follows(tf_gc.ARTopK(0.01, selection, topology), system)
+
+    def test_top_k(self):
+        system = reference.TopK(_WORKERS, _SIZES, _NAMES, counts=[51])
+        self.assert_follows(tf_gc.TopK(0.01), system)
+
+    def test_top_k_of_every_variable(self):
+        system = reference.TopK(_WORKERS, _SIZES, _NAMES, counts=[100, 154])
+        self.assert_follows(tf_gc.TopK(0.05, per_variable=True), system)
+
+    @parameterized.product(chunk=[7, 100], beta=[1.0, 0.3])
+    def test_scale_com(self, chunk, beta):
+        system = reference.ScaleCom(_WORKERS, _SIZES, _NAMES, chunk=chunk, beta=beta)
+        self.assert_follows(tf_gc.ScaleCom(chunk, beta), system)
+
+
+class ScaleComTest(absltest.TestCase):
+    def test_the_papers_figure_a2(self):
+        figure = testing.golden("scale_com_figure_a2")
+        workers = len(figure["gradients"])
+        delivered = one(
+            shared_cluster(workers).run(
+                programs.given, tf_gc.ScaleCom(figure["chunk"]), figure["gradients"], "MEAN"
+            )
+        )
+        np.testing.assert_array_equal(np.nonzero(delivered)[0], figure["indices"])
+        np.testing.assert_allclose(delivered[figure["indices"]], figure["averaged"], rtol=1e-6)
+
+
+class MarsitTest(parameterized.TestCase):
+    """Signs that four workers hold, merged on the way."""
+
+    _STEPS = 300
+
+    def signs(self, compressor):
+        """Returns the workers' signs, and those that were delivered in every step."""
+        values = np.random.default_rng(5).standard_normal([_WORKERS, 2000])
+        delivered = one(
+            shared_cluster(_WORKERS).run(programs.repeated, compressor, values, self._STEPS)
+        )
+        return np.where(values >= 0, 1, -1), np.where(delivered >= 0, 1, -1)
+
+    @parameterized.parameters(("ring", 1), ("torus", 2))
+    def test_the_expected_sign_is_the_mean_of_the_signs(self, topology, rows):
+        # So small that the residuals are the values, whatever was delivered.
+        compressor = tf_gc.Marsit(1e-9, full_precision_every=0, topology=topology, rows=rows)
+        values, delivered = self.signs(compressor)
+        expected = values.mean(axis=0)
+        errors = delivered.mean(axis=0) - expected
+        deviations = np.sqrt((1 - expected**2) / self._STEPS)
+        undecided = deviations > 0
+        np.testing.assert_array_equal(errors[~undecided], 0)
+        scores = errors[undecided] / deviations[undecided]
+        # Of about 1750 standard normal numbers.
+        self.assertLess(np.abs(scores).max(), 5)
+        self.assertLess(abs(scores.mean()), 5 / np.sqrt(scores.size))
+        self.assertAlmostEqual(np.mean(scores**2), 1, delta=0.2)
+
+
+class ThcTest(absltest.TestCase):
+    """Figure 15: the error of the mean over ten workers, by bits."""
+
+    _WORKERS = 10
+    _GRANULARITY = 25  # ten of them fit in 8 bits
+    _P = 1 / 1024
+
+    def error(self, compressor, gradient):
+        delivered = one(
+            shared_cluster(self._WORKERS).run(
+                programs.given, compressor, [gradient] * self._WORKERS, "MEAN"
+            )
+        )
+        return np.sum((delivered - gradient) ** 2) / np.sum(gradient**2)
+
+    def plain(self, bits, gradient):
+        """The error of quantising to evenly spaced values from -max to max, without transform."""
+        largest = np.abs(gradient).max()
+        levels = np.linspace(-largest, largest, 1 << bits).astype(np.float32)
+        mean = np.mean(
+            [
+                levels[tf_gc.kernels.stochastic_quantize(gradient, levels, seed)]
+                for seed in range(self._WORKERS)
+            ],
+            axis=0,
+        )
+        return np.sum((mean - gradient) ** 2) / np.sum(gradient**2)
+
+    def test_error_falls_by_an_order_of_magnitude_with_every_bit(self):
+        rng = np.random.default_rng(1)
+        gradient = rng.lognormal(size=1 << 14) * rng.choice([-1, 1], 1 << 14)
+        gradient = gradient.astype(np.float32)
+        thc, uniform, plain = [], [], []
+        for bits in (2, 3, 4):
+            thc.append(
+                self.error(tf_gc.THC(bits, self._P, granularity=self._GRANULARITY), gradient)
+            )
+            uniform.append(self.error(tf_gc.UniformTHC(bits, self._P), gradient))
+            plain.append(self.plain(bits, gradient))
+        for few, more in itertools.pairwise(thc):
+            self.assertBetween(few / more, 4, 25)
+        for bits, errors in enumerate(zip(thc, uniform, plain, strict=True), start=2):
+            with self.subTest(bits=bits):
+                self.assertLessEqual(errors[0], 1.02 * errors[1])
+                self.assertLess(errors[0], errors[2])
+
+
+if __name__ == "__main__":
+    absltest.main()
