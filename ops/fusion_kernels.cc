@@ -15,11 +15,12 @@
 #include "absl/base/casts.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "ops/collectives/all_reduce_op.h"
 #include "ops/collectives/bucket.h"
 #include "ops/collectives/bucket_layout.h"
+#include "ops/collectives/handles.h"
 #include "ops/inputs.h"
 #include "ops/kernels/denormals.h"
+#include "ops/kernels/half.h"
 #include "ops/registration.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -86,13 +87,34 @@ bool AllFinite(const float* values, int64_t n) {
   return non_finite == 0;
 }
 
+// Exactly. Copies of the classes would keep loops from becoming vector
+// instructions: hence the references, and the member of Eigen::half.
+template <typename T>
+inline float ToFloat32(const T& value) {
+  return static_cast<float>(value);
+}
+template <>
+inline float ToFloat32(const Eigen::half& value) {
+  return kernels::HalfToFloat(value.x);
+}
+
+// Rounded to nearest, ties to even.
+template <typename T>
+inline T FromFloat32(float value) {
+  return static_cast<T>(value);
+}
+template <>
+inline Eigen::half FromFloat32<Eigen::half>(float value) {
+  return absl::bit_cast<Eigen::half>(kernels::FloatToHalf(value));
+}
+
 // sum <- gradient, plus residual where there is one; whether all are finite.
 template <bool kHasResidual, typename T>
 bool Add(const T* gradient, const float* residual, int64_t n, float* sum) {
   uint32_t non_finite = 0;
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    float value = static_cast<float>(gradient[i]);
+    float value = ToFloat32(gradient[i]);
     if constexpr (kHasResidual) value += residual[i];
     sum[i] = value;
     non_finite |= IsNonFinite(value);
@@ -104,7 +126,7 @@ template <typename T>
 void Divide(const float* total, float divisor, int64_t n, T* quotient) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    quotient[i] = static_cast<T>(total[i] / divisor);
+    quotient[i] = FromFloat32<T>(total[i] / divisor);
   }
 }
 
@@ -168,15 +190,6 @@ class FuseGradientsOp : public OpKernel {
   }
 
  private:
-  static absl::Status LookupBucket(OpKernelContext* context,
-                                   RefCountPtr<Bucket>* bucket) {
-    const Tensor* input;
-    TF_RETURN_IF_ERROR(context->input("bucket", &input));
-    ResourceHandle handle;
-    TF_RETURN_IF_ERROR(GetHandle(*input, "bucket", &handle));
-    return LookupResource(context, handle, bucket);
-  }
-
   static absl::Status ReadGradients(OpKernelContext* context,
                                     const Bucket& bucket,
                                     OpInputList* gradients) {
