@@ -6,7 +6,7 @@ started again for the next ones; its own results are the exception.
 """
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tf_gc.network_namespaces import why_unavailable
 from tf_gc.testing import programs
@@ -44,6 +44,13 @@ class Measurements:
         self.alone: dict[str, Outcome] = {}
         self.killed: dict[tuple[str, int], Outcome] = {}
         self.absent: dict[tuple[str, int], Outcome] = {}
+
+    def outcomes(self) -> Iterator[tuple[str, Outcome]]:
+        """What was measured of what, and the outcome."""
+        for what, outcomes in vars(self).items():
+            if not what.startswith("_") and what != "restored_from":
+                for key, outcome in outcomes.items():
+                    yield f"{what}: {key}", outcome
 
     def few(self, name: str) -> int | None:
         """Returns the least number of several workers that a compressor is measured on."""

@@ -142,15 +142,15 @@ def measure_repetition(compressor, has_network):
     job = _Job(compressor, names=["large"], kinds={"large": (LARGE, tf.float32)})
     values = np.random.default_rng(rank()).standard_normal(LARGE).astype(np.float32)
     job.reduce([values])  # connections are made
-    before, seen = job.strategy.traffic, _bytes_on_the_wire() if has_network else None
+    before, seen_before = job.strategy.traffic, _bytes_on_the_wire() if has_network else 0
     for _ in range(TRAFFIC_STEPS):
         job.reduce([values])
-    after = job.strategy.traffic
+    after, seen_after = job.strategy.traffic, _bytes_on_the_wire() if has_network else 0
     return {
         "again": _Job(compressor, names=FLOAT32).run(STEPS),
-        "bits_per_value": after.bits_per_value,
+        "values": after.values_sent - before.values_sent,
         "counted": after.bytes_sent - before.bytes_sent,
-        "seen": _bytes_on_the_wire() - seen if has_network else None,
+        "seen": seen_after - seen_before,
     }
 
 
