@@ -25,6 +25,7 @@ from tf_gc.ops.hadamard import (
     inverse_randomized_hadamard,
     randomized_hadamard,
 )
+from tf_gc.ops.lane_exchange import exchange_lane_sum
 from tf_gc.ops.quantization import (
     pack_bits,
     stochastic_quantize,
@@ -36,6 +37,11 @@ from tf_gc.ops.selection import (
     pack_indices,
     top_k_indices,
     unpack_indices,
+)
+from tf_gc.ops.sign_exchange import (
+    exchange_cascading_sign,
+    exchange_sign_majority,
+    exchange_sign_merge,
 )
 from tf_gc.ops.signs import (
     sign_merge,
@@ -62,6 +68,10 @@ __all__ = [
     "exact_all_reduce",
     "exchange_all_gather",
     "exchange_broadcast",
+    "exchange_cascading_sign",
+    "exchange_lane_sum",
+    "exchange_sign_majority",
+    "exchange_sign_merge",
     "exchange_sum",
     "fuse_gradients",
     "hadamard",

@@ -12,9 +12,38 @@
 #include "ops/kernels/bit_packing.h"
 #include "ops/kernels/stochastic_quantize.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace tf_gc {
+
+// The attribute `bits`, of a kernel's construction or of a shape function.
+template <typename Context>
+absl::Status GetBits(Context* context, int* bits) {
+  int64_t value;
+  TF_RETURN_IF_ERROR(context->GetAttr("bits", &value));
+  if (!kernels::IsPackableBits(value)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("bits must be 2, 3, 4, 5 or 8, got ", value));
+  }
+  *bits = static_cast<int>(value);
+  return absl::OkStatus();
+}
+
+// Fails if `packed` is known not to have the bytes of `count` values.
+inline absl::Status CheckPackedShape(
+    tensorflow::shape_inference::InferenceContext* c,
+    tensorflow::shape_inference::ShapeHandle packed,
+    tensorflow::shape_inference::DimensionHandle count, int bits) {
+  TF_RETURN_IF_ERROR(c->WithRank(packed, 1, &packed));
+  const tensorflow::shape_inference::DimensionHandle size = c->Dim(packed, 0);
+  if (!c->ValueKnown(size) || !c->ValueKnown(count)) return absl::OkStatus();
+  const int64_t expected = kernels::PackedSize(c->Value(count), bits);
+  if (c->Value(size) == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "packed must have ", expected, " bytes for ", c->Value(count),
+      " values of ", bits, " bits, got ", c->Value(size)));
+}
 
 // `levels` is in the host's memory.
 inline absl::Status CheckLevels(const tensorflow::Tensor& levels) {
@@ -38,12 +67,7 @@ class PackingOp : public tensorflow::OpKernel {
  public:
   explicit PackingOp(tensorflow::OpKernelConstruction* context)
       : OpKernel(context) {
-    int64_t bits;
-    OP_REQUIRES_OK(context, context->GetAttr("bits", &bits));
-    OP_REQUIRES(context, kernels::IsPackableBits(bits),
-                absl::InvalidArgumentError(
-                    absl::StrCat("bits must be 2, 3, 4, 5 or 8, got ", bits)));
-    bits_ = static_cast<int>(bits);
+    OP_REQUIRES_OK(context, GetBits(context, &bits_));
   }
 
  protected:
@@ -72,6 +96,14 @@ inline absl::Status CheckPackedSize(const tensorflow::Tensor& packed, int64_t n,
 inline absl::Status BadPadding(int last_byte) {
   return absl::DataLossError(absl::StrCat(
       "packed must have padding of 0, got the last byte ", last_byte));
+}
+
+// `packed`, in the host's memory, are what PackBits makes of n values.
+inline absl::Status CheckPacked(const tensorflow::Tensor& packed, int64_t n,
+                                int bits) {
+  TF_RETURN_IF_ERROR(CheckPackedSize(packed, n, bits));
+  if (kernels::PaddingIsZero(BytesOf(packed), n, bits)) return absl::OkStatus();
+  return BadPadding(BytesOf(packed)[packed.NumElements() - 1]);
 }
 
 // Copies TableSum's table of 2^bits values, which `tensor` has in the host's

@@ -64,13 +64,6 @@ class StochasticQuantizeOp : public OpKernel {
 // Where the value i, a multiple of 8, begins in packed values.
 int64_t Place(int64_t i, int bits) { return i / 8 * bits; }
 
-// `packed` are what PackBits makes of n values.
-absl::Status CheckPacked(const Tensor& packed, int64_t n, int bits) {
-  TF_RETURN_IF_ERROR(CheckPackedSize(packed, n, bits));
-  if (kernels::PaddingIsZero(BytesOf(packed), n, bits)) return absl::OkStatus();
-  return BadPadding(BytesOf(packed)[packed.NumElements() - 1]);
-}
-
 class PackBitsOp : public PackingOp {
  public:
   using PackingOp::PackingOp;

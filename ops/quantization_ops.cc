@@ -7,6 +7,7 @@
 #include "ops/inputs.h"
 #include "ops/kernels/bit_packing.h"
 #include "ops/kernels/stochastic_quantize.h"
+#include "ops/quantization_inputs.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -19,40 +20,6 @@ using ::tensorflow::Tensor;
 using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
-
-absl::Status GetBits(InferenceContext* c, int* bits) {
-  int64_t value;
-  TF_RETURN_IF_ERROR(c->GetAttr("bits", &value));
-  if (!kernels::IsPackableBits(value)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("bits must be 2, 3, 4, 5 or 8, got ", value));
-  }
-  *bits = static_cast<int>(value);
-  return absl::OkStatus();
-}
-
-// Fails if `packed` is known not to have the bytes of `count` values.
-absl::Status CheckPacked(InferenceContext* c, ShapeHandle packed,
-                         DimensionHandle count, int bits) {
-  TF_RETURN_IF_ERROR(c->WithRank(packed, 1, &packed));
-  const DimensionHandle size = c->Dim(packed, 0);
-  if (!c->ValueKnown(size) || !c->ValueKnown(count)) return absl::OkStatus();
-  const int64_t expected = kernels::PackedSize(c->Value(count), bits);
-  if (c->Value(size) == expected) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "packed must have ", expected, " bytes for ", c->Value(count),
-      " values of ", bits, " bits, got ", c->Value(size)));
-}
-
-absl::Status CheckLevels(const Tensor& levels) {
-  const float* values = levels.flat<float>().data();
-  const int wrong =
-      kernels::FindBadLevel(values, static_cast<int>(levels.NumElements()));
-  if (wrong < 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("levels must be finite and ascending, got ", values[wrong],
-                   " at index ", wrong));
-}
 
 absl::Status StochasticQuantizeShape(InferenceContext* c) {
   ShapeHandle levels;
@@ -89,7 +56,7 @@ absl::Status UnpackBitsShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(GetBits(c, &bits));
   TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &scalar));
   TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(1, &size));
-  TF_RETURN_IF_ERROR(CheckPacked(c, c->input(0), size, bits));
+  TF_RETURN_IF_ERROR(CheckPackedShape(c, c->input(0), size, bits));
   c->set_output(0, c->Vector(size));
   return absl::OkStatus();
 }
@@ -102,7 +69,7 @@ absl::Status TableSumShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &table));
   TF_RETURN_IF_ERROR(c->WithValue(c->Dim(table, 0), 1 << bits, &entries));
   TF_RETURN_IF_ERROR(
-      CheckPacked(c, c->input(0), c->NumElements(c->input(2)), bits));
+      CheckPackedShape(c, c->input(0), c->NumElements(c->input(2)), bits));
   c->set_output(0, c->input(2));
   return absl::OkStatus();
 }

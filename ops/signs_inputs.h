@@ -10,11 +10,31 @@
 #include "ops/inputs.h"
 #include "ops/kernels/signs.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace tf_gc {
 
-// Of SignUnpack's inputs: packed and, in the host's memory, size.
+// Of the inputs `packed` and `size`: fails if it is known that the one has not
+// the bytes of the other. *size is that, if known.
+inline absl::Status CheckPackedSignsShape(
+    tensorflow::shape_inference::InferenceContext* c,
+    tensorflow::shape_inference::DimensionHandle* size) {
+  tensorflow::shape_inference::ShapeHandle packed, scalar;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &packed));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &scalar));
+  TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(1, size));
+  const tensorflow::shape_inference::DimensionHandle bytes = c->Dim(packed, 0);
+  if (c->ValueKnown(*size) && c->ValueKnown(bytes) &&
+      c->Value(bytes) != kernels::SignPackedSize(c->Value(*size))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "packed must have ", kernels::SignPackedSize(c->Value(*size)),
+        " bytes for ", c->Value(*size), " values, got ", c->Value(bytes)));
+  }
+  return absl::OkStatus();
+}
+
+// Of the inputs `packed` and, in the host's memory, `size`.
 inline absl::Status ReadSignUnpackInputs(tensorflow::OpKernelContext* context,
                                          int64_t* n) {
   const tensorflow::Tensor& packed = context->input(0);
@@ -32,6 +52,15 @@ inline absl::Status SignPaddingIsNotZero(int last_byte, int64_t n) {
   return absl::DataLossError(
       absl::StrCat("packed must have padding bits of 0 for ", n,
                    " values, got the last byte ", last_byte));
+}
+
+// The same of inputs that are both in the host's memory, with the padding.
+inline absl::Status ReadPackedSigns(tensorflow::OpKernelContext* context,
+                                    int64_t* n) {
+  TF_RETURN_IF_ERROR(ReadSignUnpackInputs(context, n));
+  const uint8_t* const packed = BytesOf(context->input(0));
+  if (kernels::SignPaddingIsZero(packed, *n)) return absl::OkStatus();
+  return SignPaddingIsNotZero(packed[*n / 8], *n);
 }
 
 struct SignMergeInputs {

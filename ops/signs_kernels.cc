@@ -50,10 +50,8 @@ class SignUnpackOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     int64_t n;
-    OP_REQUIRES_OK(context, ReadSignUnpackInputs(context, &n));
+    OP_REQUIRES_OK(context, ReadPackedSigns(context, &n));
     const uint8_t* const in = BytesOf(context->input(0));
-    OP_REQUIRES(context, kernels::SignPaddingIsZero(in, n),
-                SignPaddingIsNotZero(in[n / 8], n));
     Tensor* values = nullptr;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({n}), &values));

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/inputs.h"
 #include "ops/kernels/signs.h"
+#include "ops/signs_inputs.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -27,18 +28,8 @@ absl::Status SignPackShape(InferenceContext* c) {
 }
 
 absl::Status SignUnpackShape(InferenceContext* c) {
-  ShapeHandle packed, scalar;
   DimensionHandle size;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &packed));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &scalar));
-  TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(1, &size));
-  const DimensionHandle bytes = c->Dim(packed, 0);
-  if (c->ValueKnown(size) && c->ValueKnown(bytes) &&
-      c->Value(bytes) != kernels::SignPackedSize(c->Value(size))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "packed must have ", kernels::SignPackedSize(c->Value(size)),
-        " bytes for ", c->Value(size), " values, got ", c->Value(bytes)));
-  }
+  TF_RETURN_IF_ERROR(CheckPackedSignsShape(c, &size));
   c->set_output(0, c->Vector(size));
   return absl::OkStatus();
 }

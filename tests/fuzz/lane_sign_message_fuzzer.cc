@@ -1,0 +1,112 @@
+// Decodes bytes as bodies of lanes and of signs. Whatever they are, a hop gives
+// DataLoss, or values that it can send on and that are alike however often it
+// decodes them.
+
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ops/collectives/cascading_sign_hop.h"
+#include "ops/collectives/lane_hop.h"
+#include "ops/collectives/sign_majority_hop.h"
+#include "ops/collectives/sign_merge_hop.h"
+#include "ops/kernels/bit_packing.h"
+#include "ops/kernels/signs.h"
+
+namespace tf_gc {
+namespace {
+
+constexpr int kRanks = 3;
+
+using Buffer = std::vector<uint8_t>;
+
+void Check(bool condition) {
+  if (!condition) std::abort();
+}
+
+// Makes a hop that writes its result to a buffer.
+using MakeHop = std::function<std::unique_ptr<Hop>(Buffer* result)>;
+
+// What the hop makes of the body: merged into its own, sent on and decoded, or
+// decoded as the result. `incoming` is 0 for the latter.
+absl::Status Take(const Piece& piece, int incoming, const Buffer& body,
+                  Hop* hop) {
+  hop->Prepare(BucketLayout({piece.values}, kRanks, hop->piece_values(),
+                            hop->alignment()),
+               /*rank=*/0);
+  if (incoming == 0) return hop->Decode(piece, body.data(), body.size());
+  const int own = kRanks - incoming;
+  hop->Start(piece);
+  hop->Anticipate(piece, own, incoming);
+  const absl::Status merged =
+      hop->Merge(piece, own, incoming, body.data(), body.size());
+  if (!merged.ok()) return merged;
+  Buffer result(hop->MaxBodySize(piece, kRanks));
+  const int64_t size = hop->Encode(piece, kRanks, result.data());
+  Check(size <= static_cast<int64_t>(result.size()));
+  Check(hop->Decode(piece, result.data(), size).ok());
+  return merged;
+}
+
+// `result_size` are the bytes of the result.
+void FuzzHop(int64_t n, int64_t result_size, const Buffer& body,
+             const MakeHop& make) {
+  const Piece piece = {{{0, 0, n}}, n, 0, 0};
+  for (int incoming = 0; incoming < kRanks; ++incoming) {
+    Buffer first(result_size), second(result_size);
+    const absl::Status status = Take(piece, incoming, body, make(&first).get());
+    Check(Take(piece, incoming, body, make(&second).get()) == status);
+    Check(status.ok() || absl::IsDataLoss(status));
+    Check(!status.ok() || first == second);
+  }
+}
+
+// The largest sums are those that lanes have just room for.
+template <typename Lane>
+void FuzzLanes(int64_t n, int bits, const Buffer& body) {
+  const Buffer own(kernels::PackedSize(n, bits));
+  std::vector<Lane> table(int64_t{1} << bits);
+  for (size_t z = 0; z < table.size(); ++z) {
+    table[z] = Lane(-1) / kRanks * z / (table.size() - 1);
+  }
+  FuzzHop(n, n * sizeof(Lane), body, [&](Buffer* result) {
+    return std::make_unique<LaneHop<Lane>>(
+        own.data(), table, bits, reinterpret_cast<Lane*>(result->data()));
+  });
+}
+
+void FuzzSigns(int64_t n, const Buffer& body) {
+  const int64_t size = kernels::SignPackedSize(n);
+  const Buffer own(size);
+  FuzzHop(n, size, body, [&](Buffer* result) {
+    return std::make_unique<SignMergeHop>(own.data(), kernels::Seed{1, 2},
+                                          result->data());
+  });
+  FuzzHop(n, size, body, [&](Buffer* result) {
+    return std::make_unique<SignMajorityHop>(own.data(), result->data());
+  });
+  const std::vector<float> values(n, 0.25f);
+  FuzzHop(n, n * sizeof(float), body, [&](Buffer* result) {
+    return std::make_unique<CascadingSignHop>(
+        values.data(), kernels::Seed{1, 2},
+        reinterpret_cast<float*>(result->data()));
+  });
+}
+
+}  // namespace
+}  // namespace tf_gc
+
+// Two bytes that choose the number of values, one for the bits, and the body.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 3) return 0;
+  constexpr int kAllBits[] = {2, 3, 4, 5, 8};
+  const int64_t n = (data[0] | data[1] << 8) % 5000;
+  const int bits = kAllBits[data[2] % 5];
+  const std::vector<uint8_t> body(data + 3, data + size);
+  tf_gc::FuzzLanes<uint8_t>(n, bits, body);
+  tf_gc::FuzzLanes<uint16_t>(n, bits, body);
+  tf_gc::FuzzSigns(n, body);
+  return 0;
+}

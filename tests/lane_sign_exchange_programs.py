@@ -1,0 +1,97 @@
+"""What the workers of lane_sign_exchange_test.py run.
+
+Every function runs in all workers at the same time, and returns NumPy arrays.
+"""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+import tf_gc
+
+_GROUP_KEY = 0x7467_6379  # of these tests alone
+
+_bucket_keys = itertools.count()
+_strategies = []
+
+
+def rank():
+    return tf.distribute.cluster_resolver.TFConfigClusterResolver().task_id
+
+
+def indices(size, bits, worker):
+    """The test computes them too."""
+    return np.random.default_rng([size, worker]).integers(0, 2**bits, size, np.uint8)
+
+
+def values(size, worker):
+    return np.random.default_rng([size, worker]).standard_normal(size, np.float32)
+
+
+def _exchange(op, *inputs, eager, **attributes):
+    """Calls an op of this exchange on the worker's CPU, in a bucket of its own."""
+    if not _strategies:  # it sets up the collective runtime
+        _strategies.append(tf_gc.MultiWorkerMirroredStrategy())
+    extended = _strategies[0].extended
+    with tf.device(f"{extended._worker_device}/device:CPU:0"):
+        bucket = tf_gc.ops.bucket(key=f"test{next(_bucket_keys)}", variables=1)
+        body = lambda: op(  # noqa: E731
+            *inputs,
+            bucket=bucket,
+            group_key=_GROUP_KEY,
+            group_size=extended._num_workers,
+            timeout_seconds=60.0,
+            **attributes,
+        )
+        result = (body if eager else tf.function(body))()
+        return result.numpy(), int(tf_gc.ops.bucket_traffic(bucket).shared_bytes_sent)
+
+
+def lane_sum(size, bits, table, lanes, topology, rows=1, eager=False):
+    return _exchange(
+        tf_gc.ops.exchange_lane_sum,
+        tf_gc.ops.pack_bits(indices(size, bits, rank()), bits),
+        table,
+        size,
+        bits=bits,
+        lanes=lanes,
+        topology=topology,
+        rows=rows,
+        eager=eager,
+    )
+
+
+def sign_merge(size, seed, topology, rows=1, eager=False):
+    return _exchange(
+        tf_gc.ops.exchange_sign_merge,
+        tf_gc.ops.sign_pack(values(size, rank())),
+        size,
+        seed,
+        topology=topology,
+        rows=rows,
+        eager=eager,
+    )
+
+
+def sign_majority(size, eager=False):
+    return _exchange(
+        tf_gc.ops.exchange_sign_majority,
+        tf_gc.ops.sign_pack(values(size, rank())),
+        size,
+        eager=eager,
+    )
+
+
+def cascading_sign(size, seed, eager=False):
+    return _exchange(
+        tf_gc.ops.exchange_cascading_sign,
+        tf.constant(values(size, rank())),
+        seed,
+        eager=eager,
+    )
+
+
+def bad_exchange(op, inputs, **attributes):
+    """Calls one op with an argument that it must refuse."""
+    _exchange(getattr(tf_gc.ops, op), *inputs, eager=True, **attributes)
