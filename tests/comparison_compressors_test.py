@@ -6,7 +6,7 @@ import numpy as np
 import systems_programs as programs
 import tensorflow as tf
 from absl.testing import absltest, parameterized
-from cluster import Cluster
+from tf_gc.testing.cluster import Cluster
 
 import tf_gc
 from tests import comparison_reference as reference

@@ -7,9 +7,9 @@ import numpy as np
 import strategy_programs as programs
 import tensorflow as tf
 from absl.testing import absltest, parameterized
-from cluster import Cluster
 
 import tf_gc
+from tf_gc.testing.cluster import Cluster
 
 _clusters = {}
 

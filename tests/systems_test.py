@@ -6,11 +6,11 @@ import math
 import numpy as np
 import systems_programs as programs
 from absl.testing import absltest, parameterized
-from cluster import Cluster
 
 import tf_gc
 from tests import systems_reference as reference
 from tests import testing
+from tf_gc.testing.cluster import Cluster
 
 _SHAPES = ((48, 64), (40, 50))  # of two variables
 _SIZES = tuple(math.prod(shape) for shape in reversed(_SHAPES))  # in the order of the bucket

@@ -60,6 +60,7 @@ _MODULES = (
     "policy",
     "schedules",
     "strategy",
+    "testing",
     "thc",
     "traffic",
 )

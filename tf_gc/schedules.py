@@ -16,6 +16,7 @@ import numbers
 from collections.abc import Callable
 
 import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
 
 # A number, or the function of the step that gives it.
 Hyperparameter = float | Callable[[tf.Tensor], tf.Tensor]
@@ -94,8 +95,11 @@ class Adjustable:
     def __call__(self, step):
         del step
         if self._variable is None:
+            # Not by tf.Variable: a strategy would mirror it, and tf.function would trace twice.
             with tf.init_scope(), tf.device("CPU:0"):
-                self._variable = tf.Variable(self._initial, trainable=False, dtype=tf.float32)
+                self._variable = resource_variable_ops.ResourceVariable(
+                    self._initial, trainable=False, dtype=tf.float32
+                )
         return self._variable.read_value()
 
     def __repr__(self):

@@ -3,26 +3,36 @@
     with Cluster(2) as cluster:
         first, second = cluster.run(programs.train, compressor)
 
-The processes are real ones with TF_CONFIG set, and talk gRPC; a function is found
-by its module and name, so it must not be defined in the test's main module.
+The processes are real ones with TF_CONFIG set, and talk gRPC. They find a function,
+and the classes of its arguments, by module and name; in the program's main module,
+which they import by its file, its last lines must stand under
+
+    if __name__ == "__main__":
 """
 
 import contextlib
+import io
 import json
 import multiprocessing.connection
 import os
 import pickle
+import runpy
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
+import types
 
 from tf_gc.launch import free_ports
+from tf_gc.network_namespaces import NetworkNamespaces
 
 _TIMEOUT_SECONDS = 240
 _GRACE_SECONDS = 30
+_NETWORK_PORT = 20000
+# Not the file itself: what stands beside it would be importable, and hide what is called alike.
+_PROGRAM = "import sys; from tf_gc.testing import cluster; cluster.serve(*sys.argv[1:])"
 
 
 class WorkerError(RuntimeError):
@@ -30,18 +40,42 @@ class WorkerError(RuntimeError):
 
 
 class Cluster:
-    """Workers 0 ... n - 1 on this machine."""
+    """Workers 0 ... n - 1 on this machine.
 
-    def __init__(self, workers, environment=None, absent=()):
-        """Starts them, but for those in `absent`, which are in TF_CONFIG all the same."""
-        addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
+    Attributes:
+      broken: whether it is of no more use, as a function has failed or did not end.
+    """
+
+    def __init__(self, workers, environment=None, absent=(), bandwidth=None):
+        """Starts the processes.
+
+        Args:
+          workers: their number.
+          environment: variables that they get, besides those of this process.
+          absent: indices of workers that are not started, but in TF_CONFIG all the same.
+          bandwidth: for instance "100mbit": each gets a network namespace whose only link
+            has this limit in each direction; see `tf_gc.network_namespaces`.
+
+        Raises:
+          NetworkNamespaceError: namespaces cannot be made here, or not by this user.
+        """
         self.broken = False
-        self._logs = tempfile.TemporaryDirectory()
-        self._workers = {
-            index: _Worker(index, addresses, environment or {}, self._log(index))
-            for index in range(workers)
-            if index not in absent
-        }
+        with contextlib.ExitStack() as resources:
+            self._logs = resources.enter_context(tempfile.TemporaryDirectory())
+            if bandwidth:
+                network = resources.enter_context(NetworkNamespaces(workers, bandwidth))
+                addresses = [f"{address}:{_NETWORK_PORT}" for address in network.addresses]
+            else:
+                network = None
+                addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
+            self._workers = {}
+            resources.callback(self._stop)
+            for index in range(workers):
+                if index not in absent:
+                    self._workers[index] = _Worker(
+                        index, addresses, environment or {}, self._log(index), network
+                    )
+            self._resources = resources.pop_all()
 
     def __enter__(self):
         return self
@@ -55,10 +89,20 @@ class Cluster:
         Raises:
           WorkerError: it raised in some worker, or a worker died.
         """
-        outcomes = self.outcomes(function, *args, **kwargs)
+        self.begin(function, *args, **kwargs)
+        return self.results()
+
+    def results(self, indices=None):
+        """Returns the results of what was begun, of all workers or of some.
+
+        Raises:
+          WorkerError: it raised in one of them, or that worker died.
+        """
+        indices = list(self._workers) if indices is None else list(indices)
+        outcomes = self.end(indices)
         failures = [
-            f"worker {index}: {outcome}\n{self._tail(index)}"
-            for index, outcome in zip(self._workers, outcomes, strict=True)
+            f"worker {index}: {type(outcome).__name__}: {outcome}\n{self._tail(index)}"
+            for index, outcome in zip(indices, outcomes, strict=True)
             if isinstance(outcome, Exception)
         ]
         if failures:
@@ -74,7 +118,7 @@ class Cluster:
     def begin(self, function, *args, **kwargs):
         """Makes all workers begin to run a function."""
         for worker in self._workers.values():
-            worker.connection.send((function, args, kwargs))
+            worker.connection.send_bytes(pickle.dumps((function, args, kwargs)))
 
     def end(self, indices=None):
         """Returns the results, or the exceptions, of all workers or of some.
@@ -112,12 +156,17 @@ class Cluster:
         self._workers[index].process.kill()
 
     def close(self):
+        """Ends all processes."""
+        self._resources.close()
+
+    def _stop(self):
+        for worker in self._workers.values():
+            worker.connection.close()  # ends an idle worker's loop
         for worker in self._workers.values():
             worker.stop()
-        self._logs.cleanup()
 
     def _log(self, index):
-        return os.path.join(self._logs.name, f"{index}.log")
+        return os.path.join(self._logs, f"{index}.log")
 
     def _tail(self, index):
         with open(self._log(index), encoding="utf-8", errors="replace") as file:
@@ -127,7 +176,7 @@ class Cluster:
 class _Worker:
     """One process, and the pipe to it."""
 
-    def __init__(self, index, addresses, environment, log):
+    def __init__(self, index, addresses, environment, log, network):
         self.connection, theirs = multiprocessing.connection.Pipe()
         config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         environment = {
@@ -138,9 +187,10 @@ class _Worker:
             "TF_CPP_MIN_LOG_LEVEL": "2",
             **environment,
         }
+        command = [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), _main_file()]
         with open(log, "w", encoding="utf-8") as output:
             self.process = subprocess.Popen(
-                [sys.executable, os.path.abspath(__file__), str(theirs.fileno())],
+                network.command(index, command) if network else command,
                 env=environment,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -150,19 +200,20 @@ class _Worker:
         theirs.close()
 
     def stop(self):
-        self.connection.close()  # ends an idle worker's loop
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=1)
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
-def _serve(connection):
+def serve(descriptor, main_file):
     """Runs in the worker: one function after the other, until the pipe is closed."""
+    connection = multiprocessing.connection.Connection(int(descriptor))
     with contextlib.suppress(EOFError):
         while True:
-            function, args, kwargs = connection.recv()
+            request = connection.recv_bytes()
             try:
+                function, args, kwargs = _Unpickler(request, main_file).load()
                 result = pickle.dumps(function(*args, **kwargs))
             except Exception as error:
                 traceback.print_exc()
@@ -172,6 +223,28 @@ def _serve(connection):
     os._exit(0)  # not waiting for workers that have died
 
 
+def _main_file():
+    """The file of the program that makes a cluster, or "" where it has none."""
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    return os.path.abspath(path) if path else ""
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds what the program's main module defines, as `multiprocessing` does."""
+
+    def __init__(self, data, main_file):
+        super().__init__(io.BytesIO(data))
+        self._main_file = main_file
+
+    def find_class(self, module_name, name):
+        main = sys.modules["__main__"]
+        if module_name == "__main__" and not hasattr(main, name):
+            imported = types.ModuleType("__mp_main__")
+            imported.__dict__.update(runpy.run_path(self._main_file, run_name="__mp_main__"))
+            sys.modules["__main__"] = sys.modules["__mp_main__"] = imported
+        return super().find_class(module_name, name)
+
+
 def _portable(error):
     """The exception itself if pickle can carry it."""
     try:
@@ -179,7 +252,3 @@ def _portable(error):
     except Exception:
         return WorkerError(f"{type(error).__name__}: {error}")
     return error
-
-
-if __name__ == "__main__":
-    _serve(multiprocessing.connection.Connection(int(sys.argv[1])))

@@ -1,0 +1,72 @@
+"""Every compressor of tf_gc keeps the contracts."""
+
+from absl.testing import absltest
+
+import tf_gc
+from tf_gc.compressors import Uncompressed
+from tf_gc.testing import Case
+
+_BAD_RATIOS = (("ratio", 0.0), ("ratio", 1.5), ("ratio", float("nan")))
+
+
+class SystemsTest(tf_gc.testing.CompressorConformance):
+    compressors = {  # noqa: RUF012
+        "Uncompressed": Case(compressor=Uncompressed(), bits_per_value=(32, 32.01)),
+        "ThreeLC": Case(
+            compressor=tf_gc.ThreeLC(),
+            bits_per_value=(0.5, 1.61),
+            bad=(("sparsity_multiplier", 0.99), ("sparsity_multiplier", 2.0)),
+            schedule=("sparsity_multiplier", 1.0, 1.75),
+        ),
+        "ThreeLC, sparse": tf_gc.ThreeLC(sparsity_multiplier=1.75),
+        "THC": Case(
+            compressor=tf_gc.THC(),
+            bits_per_value=(6, 6.1),  # 4 of a contribution, 8 of a sum
+            bad=(("bits", 6), ("p", 0.0), ("p", 1.0), ("granularity", 14), ("topology", "tree")),
+        ),
+        "THC, ring": tf_gc.THC(granularity=30, topology="ring"),
+        "UniformTHC": tf_gc.UniformTHC(bits=8),
+        "UniformTHC, ring": tf_gc.UniformTHC(topology="ring"),
+        "Marsit": Case(
+            compressor=tf_gc.Marsit(),
+            bits_per_value=(1, 1.01),
+            bad=(
+                ("global_step_size", 0.0),
+                ("global_step_size", "mean"),
+                ("full_precision_every", -1),
+                ("topology", "sharded"),
+                ("rows", 0),
+            ),
+        ),
+        "Marsit, fixed": Case(
+            compressor=tf_gc.Marsit(global_step_size=0.01, full_precision_every=0),
+            keeps_zeros=False,
+            scales_with_mean=False,
+            schedule=("global_step_size", 0.01, 0.02),
+        ),
+        "Marsit, torus": Case(compressor=tf_gc.Marsit(topology="torus", rows=2), workers=(2, 4)),
+        "ARTopK": Case(
+            compressor=tf_gc.ARTopK(ratio=0.1),
+            schedule=("ratio", 0.1, 0.01),
+            bad=(*_BAD_RATIOS, ("selection", "random"), ("topology", "torus")),
+        ),
+        "ARTopK, variance": tf_gc.ARTopK(ratio=0.1, selection="variance", topology="tree"),
+        "ARTopK, sharded": tf_gc.ARTopK(ratio=0.1, topology="sharded"),
+        "TopK": Case(
+            compressor=tf_gc.TopK(ratio=0.1), schedule=("ratio", 0.1, 0.01), bad=_BAD_RATIOS
+        ),
+        "TopK, per variable": tf_gc.TopK(ratio=0.1, per_variable=True),
+        "ScaleCom": Case(
+            compressor=tf_gc.ScaleCom(chunk=10),
+            bad=(("chunk", 0), ("chunk", 1.5), ("beta", 0.0), ("beta", 1.1)),
+        ),
+        "ScaleCom, filter": Case(
+            compressor=tf_gc.ScaleCom(chunk=10, beta=0.3),
+            conserves=0.3,
+            schedule=("beta", 0.3, 0.6),
+        ),
+    }
+
+
+if __name__ == "__main__":
+    absltest.main()
