@@ -132,7 +132,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         reduced = {}
         if handled:
             results = self._reduce(
-                [pairs[i][0] for i in handled], [pairs[i][1] for i in handled], reduce_op
+                [pairs[i][0] for i in handled],
+                [pairs[i][1] for i in handled],
+                reduce_op,
+                counter=pairs[0][1],
             )
             reduced.update(zip(handled, results, strict=True))
         if others:
@@ -159,11 +162,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             and self._reducer.handles(gradient)
         )
 
-    def _reduce(self, gradients, variables, reduce_op):
+    def _reduce(self, gradients, variables, reduce_op, counter):
         if len(self.extended.worker_devices) == 1:
-            return self._reducer.reduce(gradients, variables, reduce_op)
+            return self._reducer.reduce(gradients, variables, reduce_op, counter)
         return tf.distribute.get_replica_context().merge_call(
-            _reduce_replicas, args=(self._reducer, gradients, variables, reduce_op)
+            _reduce_replicas, args=(self._reducer, gradients, variables, reduce_op, counter)
         )
 
 
@@ -196,14 +199,14 @@ def _is_running():
     return context.context()._collective_ops_server_def is not None
 
 
-def _reduce_replicas(strategy, reducer, gradients, variables, reduce_op):
+def _reduce_replicas(strategy, reducer, gradients, variables, reduce_op, counter):
     """Adds up a worker's replicas, then the workers; every replica gets a copy."""
     replicas = strategy.num_replicas_in_sync / strategy.extended._num_workers
     totals = [tf.add_n(strategy.experimental_local_results(g)) for g in gradients]
     variables = [strategy.experimental_local_results(v)[0] for v in variables]
     if reduce_op == "MEAN":
         totals = [total / replicas for total in totals]
-    reduced = reducer.reduce(totals, variables, reduce_op)
+    reduced = reducer.reduce(totals, variables, reduce_op, counter)
     copies = []
     for device in strategy.extended.worker_devices:
         with tf.device(device):

@@ -54,15 +54,23 @@ class GradientReducer:
             return False
         return gradient.dtype in _DTYPES
 
-    def reduce(self, gradients, variables, reduce_op):
-        """Returns the reduced gradients, on the worker's CPU."""
+    def reduce(self, gradients, variables, reduce_op, counter):
+        """Returns the reduced gradients, on the worker's CPU.
+
+        Args:
+          gradients: tensors that it `handles`.
+          variables: theirs, in the same order.
+          reduce_op: "SUM" or "MEAN".
+          counter: the variable whose reductions are counted as steps: the first
+            of the optimizer's, whether it has a gradient this time or not.
+        """
         with tf.device(self._device):
             gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         planned = [
             Gradient(self._compressor(v), g.dtype, unwrap(v).shape.num_elements())
             for g, v in zip(gradients, variables, strict=True)
         ]
-        step = self._residuals.count_step(variables[0])
+        step = self._residuals.count_step(counter)
         reduced = [None] * len(gradients)
         for indices in plan_buckets(planned, self._bucket_bytes):
             compressor = planned[indices[0]].compressor

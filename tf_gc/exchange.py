@@ -204,7 +204,7 @@ class Exchange:
 
 
 def to_bytes(values: tf.Tensor) -> tf.Tensor:
-    """Returns the bytes of a tensor, as a uint8 vector."""
+    """Returns the bytes of a tensor of numbers, as a uint8 vector."""
     return tf.reshape(tf.bitcast(values, tf.uint8), [-1])
 
 

@@ -12,11 +12,12 @@ workers must use the same ones.
 """
 
 import dataclasses
-import numbers
 from collections.abc import Callable
 
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
+
+from tf_gc import checks
 
 # A number, or the function of the step that gives it.
 Hyperparameter = float | Callable[[tf.Tensor], tf.Tensor]
@@ -29,15 +30,14 @@ def at_step(hyperparameter: Hyperparameter, step: tf.Tensor) -> tf.Tensor:
 
 
 def check(name: str, value: Hyperparameter, allowed: str, is_allowed: Callable[[float], bool]):
-    """Checks a hyper-parameter at construction; a schedule's values are checked when used.
+    """Checks a hyper-parameter that may be a schedule, whose values nobody knows yet.
 
     Raises:
-      ValueError: the value is not allowed, with the name and what is allowed.
+      ValueError: the value is neither callable nor an allowed number, with the
+        name and what is allowed.
     """
-    if callable(value):
-        return
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not is_allowed(value):
-        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+    if not callable(value):
+        checks.number(name, value, allowed, is_allowed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Linear:
     start: int = 0
 
     def __post_init__(self):
-        check("steps", self.steps, "at least 1", lambda v: v >= 1)
-        check("start", self.start, "0 or more", lambda v: v >= 0)
+        checks.integer("steps", self.steps, 1)
+        checks.integer("start", self.start, 0)
 
     def __call__(self, step):
         done = tf.cast(step - self.start, tf.float32) / self.steps

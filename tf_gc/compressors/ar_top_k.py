@@ -5,7 +5,7 @@ from typing import Literal
 
 import tensorflow as tf
 
-from tf_gc import schedules
+from tf_gc import checks, schedules
 from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
 
@@ -43,10 +43,8 @@ class ARTopK(FusedCompressor):
     def __post_init__(self):
         super().__post_init__()
         sparse.check_ratio(self.ratio)
-        if self.selection not in ("staleness", "variance"):
-            raise ValueError(f"selection must be 'staleness' or 'variance', got {self.selection!r}")
-        if self.topology not in ("ring", "tree", "sharded"):
-            raise ValueError(f"topology must be 'ring', 'tree' or 'sharded', got {self.topology!r}")
+        checks.choice("selection", self.selection, ("staleness", "variance"))
+        checks.choice("topology", self.topology, ("ring", "tree", "sharded"))
 
     def reduce(self, values, exchange):
         from tf_gc import ops

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from tf_gc import schedules
+from tf_gc import checks
 from tf_gc.exchange import Exchange
 
 
@@ -35,9 +35,7 @@ class Compressor(abc.ABC):
     whole_model: ClassVar[bool] = False
 
     def __post_init__(self):
-        schedules.check(
-            "start_step", self.start_step, "an integer, 0 or more", lambda v: v >= 0 and v == int(v)
-        )
+        checks.integer("start_step", self.start_step, 0)
 
     def slot_shapes(self, shape: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
         """Returns the shapes of a variable's slots, by name; all are zero at first."""

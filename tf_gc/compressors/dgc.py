@@ -4,7 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tf_gc import schedules
+from tf_gc import checks, schedules
 from tf_gc.compressors import scales, sparse
 from tf_gc.compressors.fused import FusedCompressor
 
@@ -54,9 +54,9 @@ class DGC(FusedCompressor):
     def __post_init__(self):
         super().__post_init__()
         sparse.check_ratio(self.ratio)
-        schedules.check("momentum", self.momentum, "in [0, 1)", lambda m: 0 <= m < 1)
+        checks.number("momentum", self.momentum, "in [0, 1)", lambda m: 0 <= m < 1)
         if self.clip_norm is not None:
-            schedules.check("clip_norm", self.clip_norm, "None, or greater than 0", lambda n: n > 0)
+            checks.number("clip_norm", self.clip_norm, "None, or greater than 0", lambda n: n > 0)
 
     @property
     def whole_model(self):

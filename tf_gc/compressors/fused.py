@@ -45,8 +45,8 @@ class FusedCompressor(Compressor):
         values, finite = ops.fuse_gradients(
             gradients, residuals, exchange.bucket, group_size=exchange.workers
         )
-        everywhere = tf.reduce_all(exchange.all_gather(finite), axis=0)
-        exchange = dataclasses.replace(exchange, finite=everywhere)
+        everywhere = tf.reduce_min(exchange.all_gather(tf.cast(finite, tf.uint8)), axis=0)
+        exchange = dataclasses.replace(exchange, finite=tf.cast(everywhere, tf.bool))
         total, residual = self.reduce(values, exchange)
         if residual is not None:
             ops.store_residuals(residual, residuals, exchange.finite)

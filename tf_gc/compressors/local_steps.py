@@ -4,7 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tf_gc import schedules
+from tf_gc import checks
 from tf_gc.compressors.fused import FusedCompressor
 
 
@@ -34,9 +34,7 @@ class LocalSteps(FusedCompressor):
 
     def __post_init__(self):
         super().__post_init__()
-        schedules.check(
-            "period", self.period, "an integer, 1 or more", lambda n: n >= 1 and n == int(n)
-        )
+        checks.integer("period", self.period, 1)
 
     def reduce(self, values, exchange):
         zeros = tf.zeros_like(values)

@@ -5,14 +5,15 @@ from typing import Literal
 
 import tensorflow as tf
 
-from tf_gc import schedules
+from tf_gc import checks, schedules
 from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
 
 
 @dataclasses.dataclass(frozen=True)
 class Marsit(FusedCompressor):
-    """Marsit (Jiang et al., "Marsit: one-bit compression without cascading", algorithm 1).
+    """Marsit (Wu et al., "Sign Bit is Enough: A Learning Synchronization Framework for
+    Multi-hop All-reduce with Ultimate Compression", DAC 2022, algorithm 1).
 
     With the gradient g and the residual c of a worker, and v = g + c:
 
@@ -50,17 +51,9 @@ class Marsit(FusedCompressor):
     def __post_init__(self):
         super().__post_init__()
         scales.check_step_size("global_step_size", self.global_step_size)
-        schedules.check(
-            "full_precision_every",
-            self.full_precision_every,
-            "an integer, 0 or more",
-            lambda k: k >= 0 and k == int(k),
-        )
-        if self.topology not in ("ring", "torus"):
-            raise ValueError(f"topology must be 'ring' or 'torus', got {self.topology!r}")
-        schedules.check(
-            "rows", self.rows, "an integer, 1 or more", lambda n: n >= 1 and n == int(n)
-        )
+        checks.integer("full_precision_every", self.full_precision_every, 0)
+        checks.choice("topology", self.topology, ("ring", "torus"))
+        checks.integer("rows", self.rows, 1, 1 if self.topology == "ring" else None)
 
     def reduce(self, values, exchange):
         if self.full_precision_every == 0:

@@ -4,7 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tf_gc import schedules
+from tf_gc import checks, schedules
 from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
 
@@ -46,9 +46,7 @@ class MSTopK(FusedCompressor):
     def __post_init__(self):
         super().__post_init__()
         sparse.check_ratio(self.ratio)
-        schedules.check(
-            "rounds", self.rounds, "an integer, 1 or more", lambda n: n >= 1 and n == int(n)
-        )
+        checks.integer("rounds", self.rounds, 1)
 
     def reduce(self, values, exchange):
         count = sparse.count(self.ratio, exchange.size, exchange.step)

@@ -6,7 +6,7 @@ import math
 
 import tensorflow as tf
 
-from tf_gc import schedules
+from tf_gc import checks
 from tf_gc.compressors.fused import FusedCompressor
 
 
@@ -46,9 +46,7 @@ class PowerSGD(FusedCompressor):
 
     def __post_init__(self):
         super().__post_init__()
-        schedules.check(
-            "rank", self.rank, "an integer, 1 or more", lambda r: r >= 1 and r == int(r)
-        )
+        checks.integer("rank", self.rank, 1)
 
     def slot_shapes(self, shape):
         columns = shape[-1] if self._is_factored(shape) else 0

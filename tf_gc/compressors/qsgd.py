@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import tensorflow as tf
 
-from tf_gc import schedules
+from tf_gc import checks
 from tf_gc.compressors import gathered, scales
 from tf_gc.compressors.fused import FusedCompressor
 
@@ -51,14 +51,9 @@ class QSGD(FusedCompressor):
 
     def __post_init__(self):
         super().__post_init__()
-        schedules.check(
-            "levels", self.levels, "an integer, 1 ... 127", lambda s: s == int(s) and 1 <= s <= 127
-        )
-        schedules.check(
-            "block", self.block, "an integer, 0 or more", lambda n: n >= 0 and n == int(n)
-        )
-        if self.norm not in ("l2", "max"):
-            raise ValueError(f"norm must be 'l2' or 'max', got {self.norm!r}")
+        checks.integer("levels", self.levels, 1, 127)
+        checks.integer("block", self.block, 0)
+        checks.choice("norm", self.norm, ("l2", "max"))
 
     def reduce(self, values, exchange):
         from tf_gc import ops

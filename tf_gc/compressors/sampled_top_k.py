@@ -4,7 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tf_gc import schedules
+from tf_gc import checks, schedules
 from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
 from tf_gc.exchange import from_bytes, to_bytes
@@ -45,9 +45,7 @@ class SampledTopK(FusedCompressor):
     def __post_init__(self):
         super().__post_init__()
         sparse.check_ratio(self.ratio)
-        schedules.check(
-            "samples", self.samples, "an integer, 1 or more", lambda n: n >= 1 and n == int(n)
-        )
+        checks.integer("samples", self.samples, 1)
 
     def reduce(self, values, exchange):
         from tf_gc import ops

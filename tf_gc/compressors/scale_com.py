@@ -4,7 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tf_gc import schedules
+from tf_gc import checks, schedules
 from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
 
@@ -38,9 +38,7 @@ class ScaleCom(FusedCompressor):
 
     def __post_init__(self):
         super().__post_init__()
-        schedules.check(
-            "chunk", self.chunk, "an integer, 1 or more", lambda c: c >= 1 and c == int(c)
-        )
+        checks.integer("chunk", self.chunk, 1)
         schedules.check("beta", self.beta, "in (0, 1]", lambda b: 0 < b <= 1)
 
     def reduce(self, values, exchange):

@@ -12,7 +12,7 @@ from tf_gc.compressors.fused import FusedCompressor
 @dataclasses.dataclass(frozen=True)
 class SSDM(FusedCompressor):
     """Stochastic signs (Safaryan, Richtarik: "Stochastic Sign Descent Methods: New Algorithms
-    and Better Theory", ICML 2021; compared with in Jiang et al., "Marsit", appendix A).
+    and Better Theory", ICML 2021; compared with in Wu et al., "Sign Bit is Enough", DAC 2022).
 
     With the gradient g of a variable and worker, and its Euclidean norm |g|:
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from tf_gc import schedules
+from tf_gc import checks
 from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
 
@@ -49,7 +49,7 @@ class TernGrad(FusedCompressor):
     def __post_init__(self):
         super().__post_init__()
         if self.clip is not None:
-            schedules.check("clip", self.clip, "None, or greater than 0", lambda a: a > 0)
+            checks.number("clip", self.clip, "None, or greater than 0", lambda a: a > 0)
 
     def reduce(self, values, exchange):
         from tf_gc import ops

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 
-from tf_gc import schedules
+from tf_gc import checks
 from tf_gc import thc as tables
 from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
@@ -14,6 +14,8 @@ from tf_gc.compressors.fused import FusedCompressor
 _LARGEST_BLOCK = 1 << 16
 _SMALLEST_BLOCK = 1 << 6
 _PADDING = 1 / 128  # the most of a bucket that padding may add
+_LARGEST_GRANULARITY = 4095  # solving for a table takes memory of its square
+_LARGEST_AUTO_GRANULARITY = 255  # beyond, the error hardly falls
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,11 +55,9 @@ class UniformTHC(FusedCompressor):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.bits not in (2, 3, 4, 5, 8):
-            raise ValueError(f"bits must be 2, 3, 4, 5 or 8, got {self.bits!r}")
-        schedules.check("p", self.p, "in (0, 1)", lambda p: 0 < p < 1)
-        if self.topology not in ("sharded", "ring"):
-            raise ValueError(f"topology must be 'sharded' or 'ring', got {self.topology!r}")
+        checks.choice("bits", self.bits, (2, 3, 4, 5, 8))
+        checks.number("p", self.p, "in (0, 1)", lambda p: 0 < p < 1)
+        checks.choice("topology", self.topology, ("sharded", "ring"))
 
     def table(self, workers: int) -> np.ndarray:
         """Returns T, 2^b integers from 0 to g, for so many workers."""
@@ -122,23 +122,25 @@ class THC(UniformTHC):
     def __post_init__(self):
         super().__post_init__()
         if self.granularity != "auto":
-            least = (1 << self.bits) - 1
-            schedules.check(
+            checks.integer(
                 "granularity",
                 self.granularity,
-                f"'auto' or an integer, {least} ... 65535, with {self.bits} bits",
-                lambda g: g == int(g) and least <= g <= 65535,
+                (1 << self.bits) - 1,
+                _LARGEST_GRANULARITY,
+                other="'auto' or ",
             )
 
     def table(self, workers):
         granularity = self.granularity
         if granularity == "auto":
-            granularity = max(255 // workers, (1 << self.bits) - 1)
+            least = (1 << self.bits) - 1
+            lane = 255 if least * workers <= 255 else 65535
+            granularity = min(lane // workers, _LARGEST_AUTO_GRANULARITY)
         return np.array(tables.optimal_table(self.bits, granularity, self.p).table, np.int32)
 
 
 def block_size(size: int) -> int:
-    """Returns the largest d = 2^k whose blocks pad `size` values by less than a percent."""
+    """Returns the largest block whose padding is less than a percent of `size`, or the smallest."""
     block = _LARGEST_BLOCK
     while block > _SMALLEST_BLOCK and -size % block > _PADDING * size:
         block //= 2
