@@ -14,7 +14,7 @@ import itertools
 
 import numpy as np
 
-from tests import philox_reference
+from tests import philox_reference, signs_reference
 
 _F = np.float32
 
@@ -204,3 +204,69 @@ class ScaleCom(System):
         sent[:, chosen] = values[:, chosen]
         gradients = values - self.residuals
         return total, self.residuals + self.beta * (gradients - sent)
+
+
+class Marsit(System):
+    """Algorithm 1, on a torus of workers; one row is a ring."""
+
+    def __init__(self, *arguments, rows, step_size, full_precision_every):
+        super().__init__(*arguments)
+        self.rows, self.columns = rows, self.workers // rows
+        self.step_size, self.full_precision_every = step_size, full_precision_every
+
+    def reduce(self, values):
+        if self.full_precision_every and self.steps % self.full_precision_every == 0:
+            return values.sum(axis=0), np.zeros_like(values)
+        bounds = [self.size // self.workers * r // 128 * 128 for r in range(self.workers)]
+        bounds.append(self.size)
+        bits = np.empty(self.size, np.uint8)
+        for shard, (begin, end) in enumerate(itertools.pairwise(bounds)):
+            bits[begin:end] = self._around((values >= 0).astype(np.uint8), shard, begin, end)
+        share = self._step_sizes(values) * (2 * bits.astype(_F) - 1)
+        return self.workers * share, values - share
+
+    def _around(self, signs, shard, begin, end):
+        """Merges a shard along every row, up to its column, then along that up to its row."""
+        last_column, last_row = divmod(shard, self.rows)
+        of_rows = []
+        for row in range(self.rows):
+            ranks = [
+                row * self.columns + (last_column + i) % self.columns
+                for i in range(1, self.columns + 1)
+            ]
+            merged = signs[ranks[0], begin:end]
+            for count, rank in enumerate(ranks[1:], start=1):
+                merged = self._merge(merged, signs[rank, begin:end], count, 1, rank, begin)
+            of_rows.append(merged)
+        rows = [(last_row + i) % self.rows for i in range(1, self.rows + 1)]
+        merged = of_rows[rows[0]]
+        for count, row in enumerate(rows[1:], start=1):
+            rank = row * self.columns + last_column
+            counts = count * self.columns, self.columns
+            merged = self._merge(merged, of_rows[row], *counts, rank, begin)
+        return merged
+
+    def _merge(self, incoming, own, incoming_count, own_count, rank, begin):
+        """Keeps the incoming bit where the transient vector is 1; equation 2."""
+        key, stream = seed(0, "", None, self.names, self.steps)
+        key = _mix(key ^ _mix(rank << 32 | incoming_count))
+        size = -(-(begin + len(own)) // 8)
+        words = philox_reference.words((key, stream), signs_reference.blocks(size))
+        ones, zeros = np.full(size, 255, np.uint8), np.zeros(size, np.uint8)
+        kept = signs_reference.merge(ones, zeros, incoming_count, own_count, words)
+        kept = signs_reference.bits(kept)[begin : begin + len(own)]
+        return np.where(kept == 1, incoming, own)
+
+    def _step_sizes(self, values):
+        if self.step_size != "mean_abs":
+            return _F(self.step_size) / self.workers  # the reduction is a sum
+        ends = np.cumsum(self.sizes)[:-1]
+        means = [np.abs(part).mean() for part in np.split(values, ends, axis=1)]
+        return np.repeat(np.array(means, _F), self.sizes)
+
+
+def _mix(bits):
+    """SplitMix64's finaliser."""
+    bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    bits = (bits ^ bits >> 27) * 0x94D049BB133111EB % 2**64
+    return bits ^ bits >> 31

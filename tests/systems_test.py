@@ -94,6 +94,17 @@ class ReferenceTest(parameterized.TestCase):
         self.assert_follows(compressor, thc(compressor, block=64)())
 
     @parameterized.product(
+        rows=[1, 2, 4], step_size=[0.01, "mean_abs"], full_precision_every=[0, 3]
+    )
+    def test_marsit(self, rows, step_size, full_precision_every):
+        arguments = {"full_precision_every": full_precision_every}
+        system = reference.Marsit(
+            *(_WORKERS, _SIZES, _NAMES), rows=rows, step_size=step_size, **arguments
+        )
+        topology = {"topology": "torus", "rows": rows} if rows > 1 else {}
+        self.assert_follows(tf_gc.Marsit(step_size, **arguments, **topology), system)
+
+    @parameterized.product(
         selection=["staleness", "variance"], topology=["ring", "tree", "sharded"]
     )
     def test_ar_top_k(self, selection, topology):
@@ -155,6 +166,20 @@ class MarsitTest(parameterized.TestCase):
         self.assertLess(np.abs(scores).max(), 5)
         self.assertLess(abs(scores.mean()), 5 / np.sqrt(scores.size))
         self.assertAlmostEqual(np.mean(scores**2), 1, delta=0.2)
+
+    def test_cascading_compression_matches_the_true_sign_less_often(self):
+        """Figure 1b: cascading SSDM is hardly better than a coin."""
+        values = np.random.default_rng(6).standard_normal([_WORKERS, 20000])
+        true = np.sign(values.mean(axis=0))
+        rates = {}
+        for name, compressor in {
+            "Marsit": tf_gc.Marsit(full_precision_every=0),
+            "cascading SSDM": tf_gc.CascadingSSDM(),
+        }.items():
+            delivered = one(shared_cluster(_WORKERS).run(programs.given, compressor, values))
+            rates[name] = np.mean(np.sign(delivered) == true)
+        self.assertBetween(rates["cascading SSDM"], 0.45, 0.6)
+        self.assertGreater(rates["Marsit"], rates["cascading SSDM"] + 0.1)
 
 
 class ThcTest(absltest.TestCase):
