@@ -13,6 +13,8 @@ _clusters = {}
 
 def shared_cluster(workers):
     """A cluster of so many workers, started once and kept for all tests."""
+    if workers in _clusters and _clusters[workers].broken:
+        _clusters.pop(workers).close()
     if workers not in _clusters:
         _clusters[workers] = Cluster(workers)
     return _clusters[workers]
@@ -155,42 +157,39 @@ class BadArgumentTest(parameterized.TestCase):
     @parameterized.parameters(
         (
             "exchange_lane_sum",
-            ([0], [0, 0, 0, 128], 4),
-            {"bits": 2, "lanes": "uint8"},
-            "table must hold values of at most 255 / 2 workers",
-        ),
-        (
-            "exchange_lane_sum",
             ([0], [0, 0, 0, -1], 4),
             {"bits": 2, "lanes": "uint8"},
             "table must hold values in 0",
         ),
         ("exchange_lane_sum", ([0], [0, 0], 8), {"bits": 1, "lanes": "uint8"}, "bits must be"),
-        (
-            "exchange_lane_sum",
-            ([0], [0, 0, 0, 1], 4),
-            {"bits": 2, "lanes": "uint8", "topology": "tree"},
-            "topology|tree",
-        ),
         ("exchange_sign_merge", ([0], 9, 0), {}, "packed must have 2 bytes"),
         ("exchange_sign_merge", ([0], 8, 0), {"topology": "torus", "rows": 3}, "rows must divide"),
-        ("exchange_sign_merge", ([0], 8, [0, 0, 0]), {}, "seed must be"),
         ("exchange_sign_majority", ([0], -1), {}, "size must not be negative"),
         ("exchange_cascading_sign", ([[0.0]], 0), {}, "values must be a vector"),
     )
     def test_it_is_refused_by_name(self, op, inputs, attributes, message):
-        with Cluster(2) as cluster:
-            for error in cluster.outcomes(programs.bad_exchange, op, inputs, **attributes):
-                self.assertIsInstance(error, tf.errors.InvalidArgumentError)
-                self.assertRegex(error.message, message)
+        with Cluster(1) as cluster:
+            [error] = cluster.outcomes(programs.bad_exchange, op, inputs, **attributes)
+        self.assertIsInstance(error, tf.errors.InvalidArgumentError)
+        self.assertRegex(error.message, message)
 
-    def test_padding_that_is_not_zero_is_data_loss(self):
+    def test_a_table_whose_sums_do_not_fit_is_refused(self):
         with Cluster(2) as cluster:
             for error in cluster.outcomes(
-                programs.bad_exchange, "exchange_sign_majority", ([16], 4)
+                programs.bad_exchange,
+                "exchange_lane_sum",
+                ([0], [0, 0, 0, 128], 4),
+                bits=2,
+                lanes="uint8",
             ):
-                self.assertIsInstance(error, tf.errors.DataLossError)
-                self.assertRegex(error.message, "padding bits of 0")
+                self.assertIsInstance(error, tf.errors.InvalidArgumentError)
+                self.assertIn("table must hold values of at most 255 / 2", error.message)
+
+    def test_padding_that_is_not_zero_is_data_loss(self):
+        with Cluster(1) as cluster:
+            [error] = cluster.outcomes(programs.bad_exchange, "exchange_sign_majority", ([16], 4))
+        self.assertIsInstance(error, tf.errors.DataLossError)
+        self.assertIn("padding bits of 0", error.message)
 
 
 if __name__ == "__main__":

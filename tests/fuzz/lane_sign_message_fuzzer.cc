@@ -2,6 +2,7 @@
 // DataLoss, or values that it can send on and that are alike however often it
 // decodes them.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -87,6 +88,9 @@ void FuzzSigns(int64_t n, const Buffer& body) {
   FuzzHop(n, size, body, [&](Buffer* result) {
     return std::make_unique<SignMajorityHop>(own.data(), result->data());
   });
+}
+
+void FuzzCascadingSigns(int64_t n, const Buffer& body) {
   const std::vector<float> values(n, 0.25f);
   FuzzHop(n, n * sizeof(float), body, [&](Buffer* result) {
     return std::make_unique<CascadingSignHop>(
@@ -98,15 +102,25 @@ void FuzzSigns(int64_t n, const Buffer& body) {
 }  // namespace
 }  // namespace tf_gc
 
-// Two bytes that choose the number of values, one for the bits, and the body.
+// A byte that chooses the bits of the indices, one with how many values fewer
+// than it may hold the body is of, and the body.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size < 3) return 0;
+  if (size < 2) return 0;
   constexpr int kAllBits[] = {2, 3, 4, 5, 8};
-  const int64_t n = (data[0] | data[1] << 8) % 5000;
-  const int bits = kAllBits[data[2] % 5];
-  const std::vector<uint8_t> body(data + 3, data + size);
-  tf_gc::FuzzLanes<uint8_t>(n, bits, body);
-  tf_gc::FuzzLanes<uint16_t>(n, bits, body);
-  tf_gc::FuzzSigns(n, body);
+  const int bits = kAllBits[data[0] % 5];
+  const int64_t fewer = data[1] % 16;
+  const std::vector<uint8_t> body(data + 2, data + size);
+  const int64_t bytes = body.size();
+  const auto values = [=](int64_t n) {
+    return std::max(n - fewer, int64_t{0});
+  };
+  for (const int64_t n : {values(bytes), values(8 * bytes / bits)}) {
+    tf_gc::FuzzLanes<uint8_t>(n, bits, body);
+  }
+  for (const int64_t n : {values(bytes / 2), values(8 * bytes / bits)}) {
+    tf_gc::FuzzLanes<uint16_t>(n, bits, body);
+  }
+  tf_gc::FuzzSigns(values(8 * bytes), body);
+  tf_gc::FuzzCascadingSigns(values(8 * (bytes - 4)), body);
   return 0;
 }
