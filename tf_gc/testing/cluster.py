@@ -182,6 +182,7 @@ class _Worker:
         environment = {
             **os.environ,
             "CUDA_VISIBLE_DEVICES": "",
+            "PYTHONFAULTHANDLER": "1",  # shows where a process has crashed
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "TF_CONFIG": json.dumps(config),
             "TF_CPP_MIN_LOG_LEVEL": "2",

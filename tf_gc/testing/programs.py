@@ -182,16 +182,10 @@ def set_threads(count):
 
 
 def prepare(compressors, timeout_seconds):
-    """Traces a job of each compressor, which the functions below use."""
+    """Makes a job of each compressor for the function below, and reduces with it once."""
     for name, compressor in compressors.items():
         _jobs[name] = _Job(compressor, names=["matrix"], timeout_seconds=timeout_seconds)
-        _jobs[name].trace()
-
-
-def reduce_once():
-    """Reduces with each job."""
-    for job in _jobs.values():
-        job.reduce([gradient("matrix", NORMAL[0], rank())])
+        _jobs[name].reduce([gradient("matrix", NORMAL[0], rank())])
 
 
 def reduce_until_error(victim, absent):
@@ -252,7 +246,6 @@ class _Job:
         self.embedding = None  # its reduced gradient
         self._compressor = compressor
         self._reduce_op = reduce_op
-        self._specs = [tf.TensorSpec(*kinds[name]) for name in names]
         self._step = tf.function(self._run) if compiled else self._run
         with self.strategy.scope():
             # Not of 16 bits: TensorFlow cannot mirror all of those. Gradients may be.
@@ -263,10 +256,6 @@ class _Job:
         self._compressed.pop("double", None)
         if dense:
             self._compressed["embedding"] = self._embedding
-
-    def trace(self):
-        """Traces the step, but does not run it."""
-        self._step.get_concrete_function(self._specs)
 
     def reduce(self, gradients):
         """Returns the reduced gradients of one step, as arrays."""
@@ -367,7 +356,7 @@ def _keras(compressor):
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=_policy(compressor))
     make = getattr(keras, "Variable", tf.Variable)  # of Keras 3
     with strategy.scope():
-        variables = {n: make(np.zeros(VARIABLES[n][0], np.float32), name=n) for n in FLOAT32}
+        variables = {n: make(tf.zeros(VARIABLES[n][0]), name=n) for n in FLOAT32}
         optimizer = keras.optimizers.SGD(1.0)
         optimizer.build(list(variables.values()))
 
