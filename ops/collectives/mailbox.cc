@@ -14,6 +14,22 @@ std::string Tag(Phase phase, uint32_t piece) {
                       ":", piece);
 }
 
+std::string PartTag(const std::string& tag, int64_t part) {
+  return absl::StrCat(tag, ":rest:", part);
+}
+
+// How many parts follow the head of a message of `size` bytes.
+int64_t Parts(int64_t size) {
+  const int64_t rest = std::max<int64_t>(0, size - Mailbox::kHeadSize);
+  return (rest + Mailbox::kPartSize - 1) / Mailbox::kPartSize;
+}
+
+Bytes Part(const Bytes& message, int64_t part) {
+  const int64_t begin = Mailbox::kHeadSize + part * Mailbox::kPartSize;
+  return message.Slice(begin,
+                       std::min(Mailbox::kPartSize, message.size() - begin));
+}
+
 // Any longer time would overflow the clock's 64 bits of nanoseconds.
 constexpr double kLongestSeconds = 1e9;
 
@@ -52,9 +68,8 @@ void Mailbox::Send(const std::vector<int>& peers, Phase phase, uint32_t piece,
   const std::string tag = Tag(phase, piece);
   for (const int peer : peers) {
     SendPart(peer, phase, tag, message.Slice(0, kHeadSize));
-    if (message.size() > kHeadSize) {
-      SendPart(peer, phase, absl::StrCat(tag, ":rest"),
-               message.Slice(kHeadSize, message.size() - kHeadSize));
+    for (int64_t part = 0; part < Parts(message.size()); ++part) {
+      SendPart(peer, phase, PartTag(tag, part), Part(message, part));
     }
   }
 }
@@ -81,12 +96,31 @@ void Mailbox::OnHead(int peer, const Header& header, int64_t max_size,
                                   read.message())));
   }
   const Key key(peer, header.phase, header.piece);
-  if (size <= head.size()) return Complete(key, head.Slice(0, size));
-  const Bytes message(size);
-  std::memcpy(message.data(), head.data(), head.size());
-  ReceivePart(peer, absl::StrCat(tag, ":rest"),
-              message.Slice(head.size(), size - head.size()),
-              [this, key, message] { Complete(key, message); });
+  Bytes message = head.Slice(0, size);
+  if (size > head.size()) {
+    message = Bytes(size);
+    std::memcpy(message.data(), head.data(), head.size());
+  }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    incoming_[key] = {message, Parts(size)};
+  }
+  for (int part = 0; part < kPartsAtOnce; ++part) {
+    ReceiveRest(key, tag, message, part);
+  }
+}
+
+void Mailbox::ReceiveRest(const Key& key, const std::string& tag,
+                          const Bytes& message, int64_t part) {
+  if (part >= Parts(message.size())) return;
+  ReceivePart(std::get<0>(key), PartTag(tag, part), Part(message, part),
+              [this, key, tag, message, part] {
+                {
+                  std::lock_guard<std::mutex> lock(mutex_);
+                  --incoming_[key].missing;
+                }
+                ReceiveRest(key, tag, message, part + kPartsAtOnce);
+              });
 }
 
 void Mailbox::SendPart(int peer, Phase phase, const std::string& tag,
@@ -136,11 +170,6 @@ void Mailbox::CountReceived(int64_t size) {
   bytes_received_ += size;
 }
 
-void Mailbox::Complete(const Key& key, const Bytes& message) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  incoming_[key] = {message, true};
-}
-
 void Mailbox::Fail(const absl::Status& status) {
   std::lock_guard<std::mutex> lock(mutex_);
   FailLocked(status);
@@ -170,7 +199,7 @@ absl::Status Mailbox::Take(int peer, Phase phase, uint32_t piece,
   const absl::Status status =
       Wait(absl::StrCat("no ", Tag(phase, piece), " from ",
                         transport_->PeerName(peer)),
-           [&] { return wanted->second.complete; });
+           [&] { return wanted->second.missing == 0; });
   if (status.ok()) *message = std::move(wanted->second.message);
   return status;
 }

@@ -21,16 +21,21 @@
 namespace tf_gc {
 
 // The messages of one exchange. The first kHeadSize bytes of a message go in
-// one transfer: its header tells the size, and what is missing comes in a
-// second one, which is asked for as soon as the head has come, so that it is
-// under way while the op computes. Shorter messages are padded. The first error
-// of any transfer, or of the deadline, ends the exchange: every later call
-// returns it.
+// one transfer: its header tells the size, and what is missing comes in parts
+// of at most kPartSize, which are asked for as soon as the head has come, so
+// that they are under way while the op computes. Shorter messages are padded.
+// The first error of any transfer, or of the deadline, ends the exchange: every
+// later call returns it.
 class Mailbox {
  public:
   // Small enough to cost nothing, large enough for the whole message of a small
   // bucket, which then needs no second round trip.
   static constexpr int64_t kHeadSize = 256;
+  // gRPC serialises a transfer as a whole before it sends any of it: of parts,
+  // one can be serialised, sent and copied while the next is on its way.
+  static constexpr int64_t kPartSize = int64_t{4} << 20;
+  // Of one message. The sender holds so many of them twice.
+  static constexpr int kPartsAtOnce = 8;
 
   // The transport must outlive the mailbox. No deadline if timeout_seconds is
   // 0.
@@ -76,7 +81,7 @@ class Mailbox {
   using Key = std::tuple<int, Phase, uint32_t>;  // peer, phase, piece
   struct Incoming {
     Bytes message;
-    bool complete = false;
+    int64_t missing = 1;  // transfers, as far as is known
   };
 
   void SendPart(int peer, Phase phase, const std::string& tag,
@@ -85,8 +90,10 @@ class Mailbox {
                    std::function<void()> then);
   void OnHead(int peer, const Header& header, int64_t max_size,
               const std::string& tag, const Bytes& head);
+  // Receives every kPartsAtOnce-th part of the message, from `part` on.
+  void ReceiveRest(const Key& key, const std::string& tag, const Bytes& message,
+                   int64_t part);
   void CountReceived(int64_t size);
-  void Complete(const Key& key, const Bytes& message);
   void Fail(const absl::Status& status);
   void FailLocked(const absl::Status& status);
   // Waits until `ready`, an error or the deadline.

@@ -1,5 +1,6 @@
 #include "ops/collectives/bucket_layout.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <numeric>
 #include <string>
@@ -14,7 +15,7 @@ namespace {
 
 using Sizes = std::vector<int64_t>;
 
-// Calls test(sizes, ranks, piece_values) for many of them.
+// Calls test(sizes, ranks, piece_values, alignment) for many of them.
 template <typename Test>
 void ForManyLayouts(Test test) {
   const std::vector<Sizes> buckets = {
@@ -25,10 +26,12 @@ void ForManyLayouts(Test test) {
   for (const Sizes& sizes : buckets) {
     for (int ranks = 1; ranks <= 5; ++ranks) {
       for (const int64_t piece_values : {1, 7, 16, 100, 1 << 20}) {
-        SCOPED_TRACE(absl::StrCat("sizes ", absl::StrJoin(sizes, ","),
-                                  " ranks ", ranks, " piece_values ",
-                                  piece_values));
-        test(sizes, ranks, piece_values);
+        for (const int64_t alignment : {1, 16, 128}) {
+          SCOPED_TRACE(absl::StrCat("sizes ", absl::StrJoin(sizes, ","),
+                                    " ranks ", ranks, " piece_values ",
+                                    piece_values, " alignment ", alignment));
+          test(sizes, ranks, piece_values, alignment);
+        }
       }
     }
   }
@@ -45,8 +48,9 @@ int64_t ShardSize(const BucketLayout& layout, int rank) {
 }
 
 TEST(BucketLayoutTest, EveryValueIsInExactlyOneSegment) {
-  ForManyLayouts([](const Sizes& sizes, int ranks, int64_t piece_values) {
-    const BucketLayout layout(sizes, ranks, piece_values);
+  ForManyLayouts([](const Sizes& sizes, int ranks, int64_t piece_values,
+                    int64_t alignment) {
+    const BucketLayout layout(sizes, ranks, piece_values, alignment);
     std::vector<std::vector<int>> count;
     for (const int64_t size : sizes) count.emplace_back(size, 0);
     for (int rank = 0; rank < ranks; ++rank) {
@@ -65,8 +69,9 @@ TEST(BucketLayoutTest, EveryValueIsInExactlyOneSegment) {
 }
 
 TEST(BucketLayoutTest, PiecesHoldWhatTheirSegmentsDoAndNoMoreThanAllowed) {
-  ForManyLayouts([](const Sizes& sizes, int ranks, int64_t piece_values) {
-    const BucketLayout layout(sizes, ranks, piece_values);
+  ForManyLayouts([](const Sizes& sizes, int ranks, int64_t piece_values,
+                    int64_t alignment) {
+    const BucketLayout layout(sizes, ranks, piece_values, alignment);
     for (int rank = 0; rank < ranks; ++rank) {
       EXPECT_FALSE(layout.shard(rank).empty());
       for (const Piece& piece : layout.shard(rank)) {
@@ -76,7 +81,9 @@ TEST(BucketLayoutTest, PiecesHoldWhatTheirSegmentsDoAndNoMoreThanAllowed) {
           values += segment.length;
         }
         EXPECT_EQ(piece.values, values);
-        EXPECT_LE(piece.values, piece_values);
+        EXPECT_LE(piece.values, std::max(piece_values, alignment));
+        EXPECT_TRUE(piece.begin % alignment == 0 ||
+                    piece.begin == Total(sizes));
       }
       if (layout.shard(rank).size() > 1) {
         EXPECT_GT(layout.shard(rank).back().values, 0);
@@ -85,14 +92,15 @@ TEST(BucketLayoutTest, PiecesHoldWhatTheirSegmentsDoAndNoMoreThanAllowed) {
   });
 }
 
-TEST(BucketLayoutTest, ShardsAreBalancedAndBeginAtCacheLines) {
-  ForManyLayouts([](const Sizes& sizes, int ranks, int64_t piece_values) {
-    const BucketLayout layout(sizes, ranks, piece_values);
+TEST(BucketLayoutTest, ShardsAreBalancedAndAligned) {
+  ForManyLayouts([](const Sizes& sizes, int ranks, int64_t piece_values,
+                    int64_t alignment) {
+    const BucketLayout layout(sizes, ranks, piece_values, alignment);
     int64_t begin = 0;
     for (int rank = 0; rank < ranks; ++rank) {
-      EXPECT_TRUE(begin % 16 == 0 || begin == Total(sizes));
+      EXPECT_TRUE(begin % alignment == 0 || begin == Total(sizes));
       const int64_t size = ShardSize(layout, rank);
-      EXPECT_LT(std::abs(size - Total(sizes) / ranks), 16 + ranks);
+      EXPECT_LT(std::abs(size - Total(sizes) / ranks), alignment + ranks);
       begin += size;
     }
     EXPECT_EQ(begin, Total(sizes));
@@ -100,7 +108,8 @@ TEST(BucketLayoutTest, ShardsAreBalancedAndBeginAtCacheLines) {
 }
 
 TEST(BucketLayoutTest, FollowsTheVariablesInTheirOrder) {
-  // 100 values; 100 / 3 = 33, so the shards begin at 0, 32 and 64.
+  // 100 values; 100 / 3 = 33, so the shards begin at 0, 32 and 64, and pieces
+  // of at most 20 values, being aligned, have 16.
   const BucketLayout layout({40, 0, 50, 10}, 3, 20);
   const auto describe = [&](int rank) {
     std::string text;
@@ -113,9 +122,9 @@ TEST(BucketLayoutTest, FollowsTheVariablesInTheirOrder) {
     }
     return text;
   };
-  EXPECT_EQ(describe(0), "|0[0+20]|0[20+12]");
-  EXPECT_EQ(describe(1), "|0[32+8]2[0+12]|2[12+12]");
-  EXPECT_EQ(describe(2), "|2[24+20]|2[44+6]3[0+10]");
+  EXPECT_EQ(describe(0), "|0[0+16]|0[16+16]");
+  EXPECT_EQ(describe(1), "|0[32+8]2[0+8]|2[8+16]");
+  EXPECT_EQ(describe(2), "|2[24+16]|2[40+10]3[0+6]|3[6+4]");
 }
 
 }  // namespace

@@ -122,6 +122,57 @@ TEST_F(MailboxTest, LongerMessageIsAHeadAndARemainder) {
   }
 }
 
+// A message in which every eight bytes tell where they belong.
+Bytes MakeLongMessage(int64_t size) {
+  const Bytes message(size);
+  for (int64_t i = kHeaderSize; i + 8 <= size; i += 8) {
+    std::memcpy(message.data() + i, &i, 8);
+  }
+  return message;
+}
+
+TEST(LongMessageTest, ComesInPartsInWhateverOrder) {
+  constexpr int64_t kPart = Mailbox::kPartSize;
+  for (const int64_t size :
+       {256 + kPart, 257 + kPart, 256 + 8 * kPart, 257 + 17 * kPart}) {
+    InProcessNetwork network(2);
+    std::atomic<int> transfers{0};
+    network.SetFault([&](Transfer* transfer) {
+      EXPECT_LE(transfer->bytes.size(), kPart);
+      transfer->delay = std::chrono::milliseconds((7 * ++transfers) % 5);
+    });
+    Mailbox sender(network.transport(0), 20),
+        receiver(network.transport(1), 20);
+    const Bytes sent = MakeLongMessage(size);
+    SendMessage({1}, MakeHeader(size), sent, &sender);
+    receiver.Expect(0, MakeHeader(0), size);
+    Bytes message;
+    ASSERT_TRUE(receiver.Take(0, Phase::kContribution, 0, &message).ok());
+    ASSERT_EQ(message.size(), size);
+    EXPECT_EQ(std::memcmp(message.data(), sent.data(), size), 0);
+    EXPECT_EQ(transfers, 1 + (size - 256 + kPart - 1) / kPart);
+    EXPECT_TRUE(sender.Flush().ok());
+  }
+}
+
+TEST(LongMessageTest, OnlySomePartsAreUnderWayAtOnce) {
+  constexpr int64_t kSize = 256 + 20 * Mailbox::kPartSize;
+  InProcessNetwork network(2);
+  int transfers = 0;
+  network.SetFault([&](Transfer* transfer) {
+    ++transfers;
+    transfer->dropped = transfer->tag != "contribution:0";
+  });
+  Mailbox sender(network.transport(0), 0.05);
+  SendMessage({1}, MakeHeader(kSize), MakeLongMessage(kSize), &sender);
+  Mailbox receiver(network.transport(1), 0.05);
+  receiver.Expect(0, MakeHeader(0), kSize);
+  EXPECT_EQ(transfers, 1 + Mailbox::kPartsAtOnce);
+  Bytes message;
+  EXPECT_EQ(receiver.Take(0, Phase::kContribution, 0, &message).code(),
+            absl::StatusCode::kDeadlineExceeded);
+}
+
 TEST_F(MailboxTest, CountsWhatTheTransportWasHanded) {
   Expect();
   Send(600);
@@ -130,6 +181,14 @@ TEST_F(MailboxTest, CountsWhatTheTransportWasHanded) {
   EXPECT_EQ(sender_.bytes_received(), 0);
   EXPECT_EQ(receiver_.bytes_received(), 600);
   EXPECT_EQ(receiver_.bytes_sent(), 0);
+}
+
+TEST_F(MailboxTest, CountsBytesOfResultsApart) {
+  Send(600);
+  EXPECT_EQ(sender_.result_bytes_sent(), 0);
+  SendMessage({1}, MakeHeader(700, Phase::kSum), MakeMessage(700), &sender_);
+  EXPECT_EQ(sender_.bytes_sent(), 1300);
+  EXPECT_EQ(sender_.result_bytes_sent(), 700);
 }
 
 TEST_F(MailboxTest, PhasesAndPiecesAreKeptApart) {
@@ -178,7 +237,7 @@ TEST_F(MailboxTest, MessageThatNeverComesIsDeadlineExceededAndNamesThePeer) {
 
 TEST_F(MailboxTest, LostRemainderIsDeadlineExceeded) {
   fault_ = [](Transfer* transfer) {
-    transfer->dropped = transfer->tag == "contribution:0:rest";
+    transfer->dropped = transfer->tag == "contribution:0:rest:0";
   };
   Mailbox receiver(network_.transport(1), 0.02);
   receiver.Expect(0, MakeHeader(0), kMaxSize);
@@ -223,7 +282,7 @@ TEST_F(MailboxTest, PeersFailureIsReturnedByEveryLaterCall) {
 TEST_F(MailboxTest, FailureOfTheRemainderIsThatOfTheMessage) {
   const absl::Status failure = absl::UnavailableError("connection reset");
   fault_ = [&](Transfer* transfer) {
-    if (transfer->tag == "contribution:0:rest") transfer->status = failure;
+    if (transfer->tag == "contribution:0:rest:0") transfer->status = failure;
   };
   Expect();
   Send(600);

@@ -270,7 +270,7 @@ INSTANTIATE_TEST_SUITE_P(
     , ThreeLcExchangeTest,
     testing::Combine(testing::Values(1, 2, 3, 4),           // ranks
                      testing::Values(1.0f, 1.5f, 1.9f),     // sparsity
-                     testing::Values(60, int64_t{1} << 20)  // piece_values
+                     testing::Values(64, int64_t{1} << 20)  // piece_values
                      ));
 
 TEST_P(ThreeLcExchangeTest, IsBitForBitThatOfTheReference) {
@@ -334,7 +334,7 @@ TEST(ThreeLcExchangeOfTwoTest, IsWhatAHandFinds) {
 TEST(ThreeLcExchangeOfNonFiniteTest, IsNanOnAllRanksAndKeepsTheResiduals) {
   for (const float bad : {kNan, kInfinity, -kInfinity}) {
     for (const size_t v : {size_t{0}, size_t{3}, size_t{7}, size_t{9}}) {
-      const Options options = {1.5f, 1, 60};
+      const Options options = {1.5f, 1, 64};
       Ranks ranks = MakeRanks(3);
       ranks[1].gradients[v].back() = bad;
       const Ranks before = ranks;
@@ -358,8 +358,8 @@ TEST(ThreeLcExchangeOfNonFiniteTest, DifferentVariablesOfDifferentRanks) {
   ranks[3].gradients[4][200] = kInfinity;
   ranks[2].gradients[4][0] = kNan;
   Ranks expected = ranks;
-  Exchange(&ranks, {1, 4, 60});
-  ReferenceExchange(&expected, {1, 4, 60});
+  Exchange(&ranks, {1, 4, 64});
+  ReferenceExchange(&expected, {1, 4, 64});
   ExpectSameBits(ranks, expected);
 }
 
@@ -499,7 +499,7 @@ TEST(ThreeLcExchangeFaultTest, EveryRankEndsWhateverTransferFails) {
     Ranks ranks = MakeRanks(3);
     int count = 0;
     const std::vector<absl::Status> statuses =
-        ExchangeUnderFault(&ranks, {1, 1, 60}, [&](Transfer* transfer) {
+        ExchangeUnderFault(&ranks, {1, 1, 48}, [&](Transfer* transfer) {
           if (count++ == failing) {
             transfer->status = absl::UnavailableError("connection reset");
           }

@@ -56,6 +56,7 @@ TEST(WireFormatTest, CodecsAndPhasesKeepTheirNumbers) {
   EXPECT_EQ(static_cast<int>(Codec::kFloat16), 1);
   EXPECT_EQ(static_cast<int>(Codec::kBfloat16), 2);
   EXPECT_EQ(static_cast<int>(Codec::kThreeLc), 3);
+  EXPECT_EQ(static_cast<int>(Codec::kBytes), 4);
   EXPECT_EQ(static_cast<int>(Phase::kContribution), 0);
   EXPECT_EQ(static_cast<int>(Phase::kSum), 1);
 }

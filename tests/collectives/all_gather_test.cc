@@ -1,0 +1,149 @@
+#include "ops/collectives/all_gather.h"
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/collectives/plain_message.h"
+#include "tests/collectives/testing.h"
+
+namespace tf_gc {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Data = std::vector<std::vector<uint8_t>>;  // of every rank
+
+// What every rank gets of every other.
+std::vector<absl::Status> Gather(const Data& data, InProcessNetwork* network,
+                                 std::vector<Data>* gathered,
+                                 double timeout_seconds = kTimeoutSeconds,
+                                 const std::vector<uint32_t>& rounds = {}) {
+  const int ranks = data.size();
+  gathered->assign(ranks, {});
+  return RunRanks(ranks, network, [&](int rank) {
+    Mailbox mailbox(network->transport(rank), timeout_seconds);
+    std::vector<Bytes> parts;
+    const absl::Status status =
+        AllGather(data[rank].data(), data[rank].size(), rank, ranks,
+                  rounds.empty() ? 0 : rounds[rank], &mailbox, &parts);
+    for (const Bytes& part : parts) {
+      (*gathered)[rank].emplace_back(part.data(), part.data() + part.size());
+    }
+    return status;
+  });
+}
+
+Data RandomData(int ranks, uint32_t seed) {
+  std::mt19937 generator(seed);
+  Data data;
+  for (int rank = 0; rank < ranks; ++rank) {
+    data.emplace_back(generator() % 3 == 0 ? 0 : generator() % 2000);
+    for (uint8_t& byte : data.back()) byte = generator();
+  }
+  return data;
+}
+
+TEST(AllGatherTest, GivesAllRanksTheBytesOfAllInTheirOrder) {
+  for (int ranks = 1; ranks <= 5; ++ranks) {
+    for (uint32_t seed = 0; seed < 5; ++seed) {
+      SCOPED_TRACE(absl::StrCat(ranks, " ranks, seed ", seed));
+      const Data data = RandomData(ranks, seed);
+      InProcessNetwork network(ranks);
+      network.SetFault(RandomDelays(seed));
+      std::vector<Data> gathered;
+      for (const absl::Status& status : Gather(data, &network, &gathered)) {
+        EXPECT_TRUE(status.ok()) << status;
+      }
+      for (const Data& all : gathered) EXPECT_EQ(all, data);
+    }
+  }
+}
+
+TEST(AllGatherTest, BytesThatFillAHeadAndMoreArrive) {
+  Data data;
+  for (const int size : {223, 224, 225, 5 << 20}) {
+    data.emplace_back(size, static_cast<uint8_t>(size));
+  }
+  InProcessNetwork network(data.size());
+  network.SetFault(RandomDelays(1));
+  std::vector<Data> gathered;
+  for (const absl::Status& status : Gather(data, &network, &gathered)) {
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  for (const Data& all : gathered) EXPECT_EQ(all, data);
+}
+
+TEST(AllGatherTest, MoreBytesThanAMessageCarriesAreRefused) {
+  InProcessNetwork network(1);
+  Mailbox mailbox(network.transport(0), kTimeoutSeconds);
+  std::vector<Bytes> parts;
+  const absl::Status status =
+      AllGather(nullptr, int64_t{1} << 31, 0, 1, 0, &mailbox, &parts);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("data must have at most 2147483647 bytes"));
+}
+
+// Of rank 1, when what rank 0 sends meets with a fault.
+absl::Status UnderFault(const InProcessNetwork::Fault& fault,
+                        double timeout_seconds = kTimeoutSeconds) {
+  InProcessNetwork network(3);
+  network.SetFault([&](Transfer* transfer) {
+    if (transfer->source == 0 && transfer->destination == 1) fault(transfer);
+  });
+  std::vector<Data> gathered;
+  return Gather(RandomData(3, 7), &network, &gathered, timeout_seconds)[1];
+}
+
+TEST(AllGatherFaultTest, DamagedByteOfTheHeaderIsAnError) {
+  for (int i = 0; i < kHeaderSize; ++i) {
+    // The low bytes of the size may as well be those of another message.
+    if (i >= 24 && i < 27) continue;
+    const absl::Status status =
+        UnderFault([i](Transfer* transfer) { transfer->bytes[i] ^= 0x80; });
+    EXPECT_EQ(status.code(), i == 4 ? absl::StatusCode::kFailedPrecondition
+                                    : absl::StatusCode::kDataLoss)
+        << "byte " << i << ": " << status;
+  }
+}
+
+TEST(AllGatherFaultTest,
+     SizeBeyondTheLimitIsDataLossBeforeAnythingIsAllocated) {
+  const absl::Status status = UnderFault([](Transfer* transfer) {
+    transfer->bytes[24 + 7] = 0x7f;  // 2^62 bytes and more
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("expected 32 ... 2147483679"));
+}
+
+TEST(AllGatherFaultTest, LostConnectionIsUnavailable) {
+  EXPECT_EQ(UnderFault([](Transfer* transfer) {
+              transfer->status = absl::UnavailableError("connection reset");
+            }).code(),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST(AllGatherFaultTest, DeadPeerIsDeadlineExceeded) {
+  const absl::Status status =
+      UnderFault([](Transfer* transfer) { transfer->dropped = true; }, 0.05);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status) || absl::IsUnavailable(status))
+      << status;
+}
+
+TEST(AllGatherFaultTest, RanksThatHaveLostStepAreDataLoss) {
+  InProcessNetwork network(2);
+  std::vector<Data> gathered;
+  const std::vector<absl::Status> statuses =
+      Gather(RandomData(2, 1), &network, &gathered, kTimeoutSeconds, {4, 5});
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr("round is"));
+  }
+}
+
+}  // namespace
+}  // namespace tf_gc

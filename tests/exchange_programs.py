@@ -1,0 +1,201 @@
+"""What the workers of exchange_ops_test.py run.
+
+Every function runs in all workers at the same time, and returns plain values.
+"""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+import tf_gc
+
+_GROUP_KEY = 0x7467_6378  # of these tests alone
+
+_bucket_keys = itertools.count()
+_strategies = []
+
+
+def rank():
+    return tf.distribute.cluster_resolver.TFConfigClusterResolver().task_id
+
+
+def vector(size, worker, dtype="float32"):
+    """Integers whose sums are exact in every dtype; the test computes them too."""
+    return np.random.default_rng([size, worker]).integers(-25, 26, size).astype(dtype)
+
+
+def data(size, worker):
+    return np.random.default_rng([size, worker]).integers(0, 256, size, np.uint8)
+
+
+class _Group:
+    """The arguments that all exchanges of one bucket share."""
+
+    def __init__(self, timeout_seconds=60.0):
+        if not _strategies:  # it sets up the collective runtime
+            _strategies.append(tf_gc.MultiWorkerMirroredStrategy())
+        strategy = _strategies[0]
+        self.workers = strategy.extended._num_workers
+        self.device = f"{strategy.extended._worker_device}/device:CPU:0"
+        with tf.device(self.device):
+            self.bucket = tf_gc.ops.bucket(key=f"test{next(_bucket_keys)}", variables=2)
+        self.arguments = {
+            "bucket": self.bucket,
+            "group_key": _GROUP_KEY,
+            "group_size": self.workers,
+            "timeout_seconds": timeout_seconds,
+        }
+
+    def traffic(self):
+        counts = tf_gc.ops.bucket_traffic(self.bucket)
+        return {name: value.numpy().tolist() for name, value in counts._asdict().items()}
+
+    def run(self, body, eager):
+        """body() on the worker's CPU."""
+        with tf.device(self.device):
+            return body() if eager else tf.function(body)()
+
+
+def exchange_sum(size, topology, rows, dtype="float32", eager=False):
+    group = _Group()
+    values = vector(size, rank()).astype(tf.as_dtype(dtype).as_numpy_dtype)
+    total = group.run(
+        lambda: tf_gc.ops.exchange_sum(
+            tf.constant(values), topology=topology, rows=rows, **group.arguments
+        ),
+        eager,
+    )
+    return total.numpy(), group.traffic()
+
+
+def all_gather(sizes, eager=False):
+    group = _Group()
+    own = data(sizes[rank()], rank())
+    gathered = group.run(
+        lambda: tf_gc.ops.exchange_all_gather(tf.constant(own), **group.arguments), eager
+    )
+    return gathered.gathered.numpy(), gathered.sizes.numpy().tolist(), group.traffic()
+
+
+def broadcast(sizes, root, eager=False):
+    group = _Group()
+    own = data(sizes[rank()], rank())
+    received = group.run(
+        lambda: tf_gc.ops.exchange_broadcast(tf.constant(own), root, **group.arguments), eager
+    )
+    return received.numpy(), group.traffic()
+
+
+def sum_in_a_loop(size, iterations):
+    """Every iteration adds up what the one before has left; returns the last sum."""
+    group = _Group()
+
+    def iteration(i, values):
+        total = tf_gc.ops.exchange_sum(values, topology="ring", **group.arguments)
+        return i + 1, total / 4 + tf.cast(rank(), tf.float32)
+
+    def body():
+        _, values = tf.while_loop(
+            lambda i, _: i < iterations, iteration, (0, tf.constant(vector(size, rank())))
+        )
+        return tf_gc.ops.exchange_sum(values, **group.arguments)
+
+    return group.run(body, eager=False).numpy(), group.traffic()
+
+
+def under_a_condition(size, conditions):
+    """One branch gathers, the other one broadcasts; returns what each step gives."""
+    group = _Group()
+    own = tf.constant(data(size, rank()))
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.bool)])
+    def step(condition):
+        return tf.cond(
+            condition,
+            lambda: tf_gc.ops.exchange_all_gather(own, **group.arguments).gathered,
+            lambda: tf_gc.ops.exchange_broadcast(own, 1, **group.arguments),
+        )
+
+    with tf.device(group.device):
+        return [step(tf.constant(condition)).numpy() for condition in conditions]
+
+
+def largest_broadcasts(numbers, size):
+    """The worker with the largest number is the root, as all learn at run time."""
+    group = _Group()
+    own = tf.constant(data(size, rank()))
+    number = tf.constant([numbers[rank()]])
+
+    def body():
+        gathered = tf_gc.ops.exchange_all_gather(
+            tf.bitcast(number, tf.uint8)[0], **group.arguments
+        ).gathered
+        everyones = tf.bitcast(tf.reshape(gathered, [group.workers, 4]), tf.float32)
+        root = tf.argmax(everyones, output_type=tf.int32)
+        return tf_gc.ops.exchange_broadcast(own, root, **group.arguments)
+
+    return group.run(body, eager=False).numpy()
+
+
+def two_buckets_at_once(size):
+    """Exchanges of different buckets do not wait for each other."""
+    groups = [_Group(), _Group()]
+    values = [tf.constant(vector(size, rank())), tf.constant(vector(size, rank() + 10))]
+
+    def body():
+        order = [0, 1] if rank() == 0 else [1, 0]  # the graph does not order them
+        totals = {
+            i: tf_gc.ops.exchange_sum(values[i], topology="ring", **groups[i].arguments)
+            for i in order
+        }
+        return totals[0], totals[1]
+
+    return [total.numpy() for total in groups[0].run(body, eager=False)]
+
+
+def bad_exchange(op, **arguments):
+    """Calls one op with an argument that it must refuse."""
+    group = _Group(timeout_seconds=20.0)
+    group.run(lambda: getattr(tf_gc.ops, op)(**arguments, **group.arguments), eager=True)
+
+
+def different_exchanges():
+    """Worker 0 gathers where the others add up."""
+    group = _Group(timeout_seconds=20.0)
+
+    def body():
+        if rank() == 0:
+            return tf_gc.ops.exchange_all_gather(tf.zeros([10], tf.uint8), **group.arguments)
+        return tf_gc.ops.exchange_sum(tf.zeros([10]), **group.arguments)
+
+    group.run(body, eager=True)
+
+
+def one_never_comes(absent_rank, timeout_seconds):
+    """All add up once; then one does not come to the all-gather."""
+    group = _Group(timeout_seconds)
+    group.run(lambda: tf_gc.ops.exchange_sum(tf.zeros([10]), **group.arguments), eager=True)
+    if rank() != absent_rank:
+        group.run(
+            lambda: tf_gc.ops.exchange_all_gather(tf.zeros([10], tf.uint8), **group.arguments),
+            eager=True,
+        )
+
+
+def exchange_for_ever():
+    """Exchanges until an error ends it; returns the error's type."""
+    group = _Group(timeout_seconds=0.0)
+
+    def body():
+        gathered = tf_gc.ops.exchange_all_gather(tf.zeros([5000], tf.uint8), **group.arguments)
+        received = tf_gc.ops.exchange_broadcast(gathered.gathered, 0, **group.arguments)
+        return tf_gc.ops.exchange_sum(tf.cast(received, tf.float32), **group.arguments)
+
+    step = tf.function(body)
+    try:
+        with tf.device(group.device):
+            while True:
+                step()
+    except tf.errors.OpError as error:
+        return type(error).__name__
