@@ -6,11 +6,11 @@ import numpy as np
 import systems_programs as programs
 import tensorflow as tf
 from absl.testing import absltest, parameterized
-from tf_gc.testing.cluster import Cluster
 
 import tf_gc
 from tests import comparison_reference as reference
 from tests import systems_reference
+from tf_gc.testing.cluster import Cluster
 
 # Of three variables: a matrix, one value, and a kernel that is a matrix of 30 rows.
 _SHAPES = ((12, 40), (1,), (6, 5, 16))

@@ -6,7 +6,8 @@ import exchange_programs as programs
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
-from cluster import Cluster
+
+from tf_gc.testing.cluster import Cluster
 
 _WORKERS = 3
 _HEADER = 32

@@ -4,6 +4,7 @@ import lane_sign_exchange_programs as programs
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
+
 from tf_gc.testing.cluster import Cluster
 
 _TABLE = [0, 1, 2, 4, 6, 8, 10, 13, 17, 20, 22, 24, 26, 28, 29, 30]

@@ -31,6 +31,8 @@ class Exchange:
         name of the slot. "residual" is what has not been delivered yet.
       finite: bool [number of variables], whether a gradient is finite on all
         workers; None for compressors that do this by themselves.
+      statistics: float32 [N, ...], the `statistics` of all workers' compressors,
+        by rank.
     """
 
     bucket: tf.Tensor
@@ -44,6 +46,7 @@ class Exchange:
     shapes: tuple[tuple[int, ...], ...]
     slots: Mapping[str, Sequence[tf.Variable]]
     finite: tf.Tensor | None = None
+    statistics: tf.Tensor | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -28,9 +28,9 @@ namespace tf_gc {
 // later call returns it.
 class Mailbox {
  public:
-  // Small enough to cost nothing, large enough for the whole message of a small
-  // bucket, which then needs no second round trip.
-  static constexpr int64_t kHeadSize = 256;
+  // Small enough to cost nothing, large enough for the whole message of what
+  // workers agree on before a step, which then needs no second round trip.
+  static constexpr int64_t kHeadSize = 64;
   // gRPC serialises a transfer as a whole before it sends any of it: of parts,
   // one can be serialised, sent and copied while the next is on its way.
   static constexpr int64_t kPartSize = int64_t{4} << 20;

@@ -94,30 +94,30 @@ class MailboxTest : public testing::Test {
   Mailbox receiver_{network_.transport(1), 5};
 };
 
-TEST_F(MailboxTest, MessageUpTo256BytesIsAHeadFilledUpWithZeros) {
+TEST_F(MailboxTest, MessageUpTo64BytesIsAHeadFilledUpWithZeros) {
   for (const int64_t size :
-       {int64_t{32}, int64_t{33}, int64_t{255}, int64_t{256}}) {
+       {int64_t{32}, int64_t{33}, int64_t{63}, int64_t{64}}) {
     transfers_.clear();
     Expect();
     Send(size);
     Bytes message;
     ASSERT_TRUE(Take(&message).ok());
     ExpectIsMessage(message, size);
-    ASSERT_THAT(TransferSizes(), ElementsAre(256));
-    for (int64_t i = size; i < 256; ++i) EXPECT_EQ(transfers_[0].bytes[i], 0);
+    ASSERT_THAT(TransferSizes(), ElementsAre(64));
+    for (int64_t i = size; i < 64; ++i) EXPECT_EQ(transfers_[0].bytes[i], 0);
     EXPECT_TRUE(sender_.Flush().ok());
   }
 }
 
 TEST_F(MailboxTest, LongerMessageIsAHeadAndARemainder) {
-  for (const int64_t size : {int64_t{257}, int64_t{600}, kMaxSize}) {
+  for (const int64_t size : {int64_t{65}, int64_t{600}, kMaxSize}) {
     transfers_.clear();
     Send(size);
     Expect();
     Bytes message;
     ASSERT_TRUE(Take(&message).ok());
     ExpectIsMessage(message, size);
-    EXPECT_THAT(TransferSizes(), ElementsAre(256, size - 256));
+    EXPECT_THAT(TransferSizes(), ElementsAre(64, size - 64));
     EXPECT_TRUE(sender_.Flush().ok());
   }
 }
@@ -134,7 +134,7 @@ Bytes MakeLongMessage(int64_t size) {
 TEST(LongMessageTest, ComesInPartsInWhateverOrder) {
   constexpr int64_t kPart = Mailbox::kPartSize;
   for (const int64_t size :
-       {256 + kPart, 257 + kPart, 256 + 8 * kPart, 257 + 17 * kPart}) {
+       {64 + kPart, 65 + kPart, 64 + 8 * kPart, 65 + 17 * kPart}) {
     InProcessNetwork network(2);
     std::atomic<int> transfers{0};
     network.SetFault([&](Transfer* transfer) {
@@ -150,13 +150,13 @@ TEST(LongMessageTest, ComesInPartsInWhateverOrder) {
     ASSERT_TRUE(receiver.Take(0, Phase::kContribution, 0, &message).ok());
     ASSERT_EQ(message.size(), size);
     EXPECT_EQ(std::memcmp(message.data(), sent.data(), size), 0);
-    EXPECT_EQ(transfers, 1 + (size - 256 + kPart - 1) / kPart);
+    EXPECT_EQ(transfers, 1 + (size - 64 + kPart - 1) / kPart);
     EXPECT_TRUE(sender.Flush().ok());
   }
 }
 
 TEST(LongMessageTest, OnlySomePartsAreUnderWayAtOnce) {
-  constexpr int64_t kSize = 256 + 20 * Mailbox::kPartSize;
+  constexpr int64_t kSize = 64 + 20 * Mailbox::kPartSize;
   InProcessNetwork network(2);
   int transfers = 0;
   network.SetFault([&](Transfer* transfer) {

@@ -396,7 +396,7 @@ TEST(ThreeLcExchangeOfZerosTest, IsZerosInAFewBytes) {
       &ranks, {}, [&](Transfer* transfer) { bytes += transfer->bytes.size(); });
   for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok());
   ExpectSameBits(ranks, before);
-  EXPECT_LE(bytes, 12 * 256);  // heads alone
+  EXPECT_LE(bytes, 12 * 64);  // heads alone
 }
 
 TEST(ThreeLcExchangeOfStepTest, RanksOutOfStepAreDataLoss) {

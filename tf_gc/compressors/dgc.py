@@ -73,10 +73,9 @@ class DGC(FusedCompressor):
         momentum = self.momentum * exchange.read("momentum") + gradient
         velocity = residual + momentum
         indices, count = sparse.top_k(velocity, self.ratio, exchange, per_variable=True)
-        exchange.write("momentum", sparse.without(momentum, indices))
-        total = sparse.gather_sparse(
-            indices, tf.gather(velocity, indices), count, exchange.size, exchange
-        )
+        total = sparse.gather(velocity, indices, count, exchange)
+        with tf.control_dependencies([total]):
+            exchange.write("momentum", sparse.without(momentum, indices))
         return total, sparse.without(velocity, indices)
 
     def _clip(self, gradient, exchange):

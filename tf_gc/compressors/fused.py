@@ -6,7 +6,7 @@ import dataclasses
 import tensorflow as tf
 
 from tf_gc.compressors.compressor import Compressor
-from tf_gc.exchange import Exchange
+from tf_gc.exchange import Exchange, from_bytes, to_bytes
 
 
 class FusedCompressor(Compressor):
@@ -19,6 +19,22 @@ class FusedCompressor(Compressor):
     A gradient that is not finite on some worker is NaN on all; in `values`, that
     worker has zeros for this variable, and no worker changes its residual.
     """
+
+    def statistics(self, values: tf.Tensor, exchange: Exchange) -> tf.Tensor | None:
+        """Returns what `reduce` needs to know of every worker, such as a norm, or None.
+
+        It travels with the flags of finite gradients, before anything else.
+
+        Args:
+          values: float32 [n], as in `reduce`.
+          exchange: the bucket.
+
+        Returns:
+          A float32 tensor of a known shape, the same on all workers; for
+          `reduce`, `exchange.statistics` holds those of all of them.
+        """
+        del values, exchange
+        return None
 
     @abc.abstractmethod
     def reduce(self, values: tf.Tensor, exchange: Exchange) -> tuple[tf.Tensor, tf.Tensor | None]:
@@ -45,8 +61,7 @@ class FusedCompressor(Compressor):
         values, finite = ops.fuse_gradients(
             gradients, residuals, exchange.bucket, group_size=exchange.workers
         )
-        everywhere = tf.reduce_min(exchange.all_gather(tf.cast(finite, tf.uint8)), axis=0)
-        exchange = dataclasses.replace(exchange, finite=tf.cast(everywhere, tf.bool))
+        exchange = _agree(finite, self.statistics(values, exchange), exchange)
         total, residual = self.reduce(values, exchange)
         if residual is not None:
             ops.store_residuals(residual, residuals, exchange.finite)
@@ -57,3 +72,24 @@ class FusedCompressor(Compressor):
             shapes=exchange.shapes,
             dtype=gradients[0].dtype,
         )
+
+
+def _agree(finite, statistics, exchange):
+    """Returns the exchange with what all workers say of their values, in one message each."""
+    from tf_gc import ops
+
+    flags = ops.sign_pack(tf.where(finite, 1.0, -1.0))
+    statistics = tf.zeros([0]) if statistics is None else statistics
+    shape = [exchange.workers, *statistics.shape]
+    messages = exchange.all_gather(tf.concat([flags, to_bytes(statistics)], 0))
+    variables = len(exchange.sizes)
+    flags, others = tf.split(messages, [-(-variables // 8), -1], axis=1)
+    everywhere = [
+        ops.sign_unpack(of_worker, variables) > 0
+        for of_worker in tf.unstack(flags, exchange.workers)
+    ]
+    return dataclasses.replace(
+        exchange,
+        finite=tf.reduce_all(tf.stack(everywhere), axis=0),
+        statistics=from_bytes(others, tf.float32, shape),
+    )

@@ -31,9 +31,11 @@ class Int8(FusedCompressor):
 
     uses_residual: ClassVar[bool] = False
 
+    def statistics(self, values, exchange):
+        return scales.per_variable(scales.max_abs, values, exchange)
+
     def reduce(self, values, exchange):
-        own = scales.per_variable(scales.max_abs, values, exchange)
-        scale = scales.spread(tf.reduce_max(exchange.all_gather(own), axis=0), exchange)
+        scale = scales.spread(tf.reduce_max(exchange.statistics, axis=0), exchange)
         integers = tf.round(_LARGEST * tf.math.divide_no_nan(values, scale))
         sums = exchange.lane_sum(
             tf.cast(integers + _LARGEST, tf.uint8), _TABLE, bits=8, size=exchange.size

@@ -55,6 +55,9 @@ class Marsit(FusedCompressor):
         checks.choice("topology", self.topology, ("ring", "torus"))
         checks.integer("rows", self.rows, 1, 1 if self.topology == "ring" else None)
 
+    def statistics(self, values, exchange):
+        return scales.step_size_statistics(self.global_step_size, values, exchange)
+
     def reduce(self, values, exchange):
         if self.full_precision_every == 0:
             return self._signs(values, exchange)
@@ -78,6 +81,6 @@ class Marsit(FusedCompressor):
             self.topology,
             self.rows,
         )
-        share = scales.step_size(self.global_step_size, values, exchange)
+        share = scales.step_size(self.global_step_size, exchange)
         share *= ops.sign_unpack(merged, exchange.size)
         return exchange.workers * share, values - share

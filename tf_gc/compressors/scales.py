@@ -57,19 +57,22 @@ def check_step_size(name: str, eta: schedules.Hyperparameter | str) -> None:
         )
 
 
-def step_size(
+def step_size_statistics(
     eta: schedules.Hyperparameter | str, values: tf.Tensor, exchange: Exchange
-) -> tf.Tensor:
+) -> tf.Tensor | None:
+    """Returns the `statistics` of a compressor that uses `step_size`."""
+    return per_variable(mean_abs, values, exchange) if eta == "mean_abs" else None
+
+
+def step_size(eta: schedules.Hyperparameter | str, exchange: Exchange) -> tf.Tensor:
     """Returns what a worker's share of one sign is worth: a scalar, or [n].
 
     Args:
       eta: magnitude of the reduced gradient's values as the optimizer gets them,
         or "mean_abs": the workers' mean of the mean of |v|, for each variable.
-      values: float32 [n], this worker's v.
-      exchange: the bucket whose values they are.
+      exchange: the bucket, with the `step_size_statistics` of all workers.
     """
-    if eta != "mean_abs":
-        eta = schedules.at_step(eta, exchange.step)
-        return eta if exchange.reduce_op == "MEAN" else eta / exchange.workers
-    means = exchange.sum(per_variable(mean_abs, values, exchange)) / exchange.workers
-    return spread(means, exchange)
+    if eta == "mean_abs":
+        return spread(tf.reduce_mean(exchange.statistics, axis=0), exchange)
+    eta = schedules.at_step(eta, exchange.step)
+    return eta if exchange.reduce_op == "MEAN" else eta / exchange.workers

@@ -39,9 +39,12 @@ class SignSGD(FusedCompressor):
         super().__post_init__()
         scales.check_step_size("step_size", self.step_size)
 
+    def statistics(self, values, exchange):
+        return scales.step_size_statistics(self.step_size, values, exchange)
+
     def reduce(self, values, exchange):
         from tf_gc import ops
 
         majority = exchange.sign_majority(ops.sign_pack(values), exchange.size)
-        share = scales.step_size(self.step_size, values, exchange)
+        share = scales.step_size(self.step_size, exchange)
         return exchange.workers * share * ops.sign_unpack(majority, exchange.size), None

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tf_gc import schedules
-from tf_gc.exchange import Exchange
+from tf_gc.exchange import Exchange, from_bytes, to_bytes
 
 
 def check_ratio(ratio: schedules.Hyperparameter) -> None:
@@ -71,25 +71,27 @@ def broadcast_indices(select, count, root, exchange):
     return ops.unpack_indices(exchange.broadcast(packed, root), count, exchange.size)
 
 
-def gather_sparse(indices, values, count, size, exchange):
-    """Returns the sum of all workers' sparse vectors, dense.
+def gather(values, indices, count, exchange):
+    """Returns the sum of what each worker selects of its values, zeros elsewhere.
 
     Args:
+      values: float32 [n], of the bucket.
       indices: int32 [count], ascending; each worker has its own.
-      values: float [count], of these indices.
       count: int scalar, the same on all workers.
-      size: the number of values of the dense vectors.
-      exchange: the way to the other workers.
+      exchange: the bucket, and the way to the other workers.
 
     Returns:
-      float32 [size].
+      float32 [n].
     """
     from tf_gc import ops
 
-    packed = exchange.all_gather(ops.pack_indices(indices, size))
-    values = tf.cast(exchange.all_gather(values), tf.float32)
-    total = tf.zeros([size])
+    packed = ops.pack_indices(indices, exchange.size)
+    selected = to_bytes(tf.gather(values, indices))
+    messages = exchange.all_gather(tf.concat([packed, selected], 0))
+    packed, selected = tf.split(messages, [tf.size(packed), -1], axis=1)
+    selected = from_bytes(selected, tf.float32, [exchange.workers, -1])
+    total = tf.zeros([exchange.size])
     for worker in range(exchange.workers):
-        where = ops.unpack_indices(packed[worker], count, size)
-        total = tf.tensor_scatter_nd_add(total, where[:, tf.newaxis], values[worker])
+        where = ops.unpack_indices(packed[worker], count, exchange.size)
+        total = tf.tensor_scatter_nd_add(total, where[:, tf.newaxis], selected[worker])
     return total

@@ -51,18 +51,26 @@ class TernGrad(FusedCompressor):
         if self.clip is not None:
             checks.number("clip", self.clip, "None, or greater than 0", lambda a: a > 0)
 
+    def statistics(self, values, exchange):
+        clipped = self._clip(values, exchange)
+        return scales.per_variable(scales.max_abs, clipped, exchange)
+
     def reduce(self, values, exchange):
         from tf_gc import ops
 
-        if self.clip is not None:
-            deviations = scales.per_variable(scales.root_mean_square, values, exchange)
-            limit = scales.spread(self.clip * deviations, exchange)
-            values = tf.clip_by_value(values, -limit, limit)
-        own = scales.per_variable(scales.max_abs, values, exchange)
-        scale = scales.spread(tf.reduce_max(exchange.all_gather(own), axis=0), exchange)
+        scale = scales.spread(tf.reduce_max(exchange.statistics, axis=0), exchange)
         ternary = ops.stochastic_ternary_quantize(
-            tf.math.divide_no_nan(values, scale), 1.0, exchange.seed(self.seed)
+            tf.math.divide_no_nan(self._clip(values, exchange), scale),
+            1.0,
+            exchange.seed(self.seed),
         )
         indices = tf.cast(ternary + 1, tf.uint8)
         sums = exchange.lane_sum(ops.pack_bits(indices, 2), _TABLE, bits=2, size=exchange.size)
         return scale * (tf.cast(sums, tf.float32) - exchange.workers), None
+
+    def _clip(self, values, exchange):
+        if self.clip is None:
+            return values
+        deviations = scales.per_variable(scales.root_mean_square, values, exchange)
+        limit = scales.spread(self.clip * deviations, exchange)
+        return tf.clip_by_value(values, -limit, limit)

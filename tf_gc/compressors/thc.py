@@ -64,12 +64,15 @@ class UniformTHC(FusedCompressor):
         del workers
         return np.arange(1 << self.bits, dtype=np.int32)
 
+    def statistics(self, values, exchange):
+        return tf.norm(scales.to_blocks(values, block_size(exchange.size)), axis=1)
+
     def reduce(self, values, exchange):
         from tf_gc import ops
 
         block = block_size(exchange.size)
         blocks = scales.to_blocks(values, block)
-        norms = tf.reduce_max(exchange.all_gather(tf.norm(blocks, axis=1)), axis=0)
+        norms = tf.reduce_max(exchange.statistics, axis=0)
         signs = exchange.seed(self.seed, "signs", shared=True)
         rotated = ops.randomized_hadamard(blocks, signs)
 

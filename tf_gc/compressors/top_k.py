@@ -2,8 +2,6 @@
 
 import dataclasses
 
-import tensorflow as tf
-
 from tf_gc import schedules
 from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
@@ -42,7 +40,5 @@ class TopK(FusedCompressor):
 
     def reduce(self, values, exchange):
         indices, count = sparse.top_k(values, self.ratio, exchange, self.per_variable)
-        total = sparse.gather_sparse(
-            indices, tf.gather(values, indices), count, exchange.size, exchange
-        )
+        total = sparse.gather(values, indices, count, exchange)
         return total, sparse.without(values, indices)
