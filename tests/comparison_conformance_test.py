@@ -1,0 +1,102 @@
+"""The designs that the papers compare with keep the contracts."""
+
+from absl.testing import absltest
+
+import tf_gc
+from tf_gc.testing import Case
+
+_BAD_RATIOS = (("ratio", 0.0), ("ratio", 1.5), ("ratio", float("nan")))
+
+
+class ComparedDesignsTest(tf_gc.testing.CompressorConformance):
+    workers = (1, 2, 3)
+    compressors = {  # noqa: RUF012
+        "Float16": Case(compressor=tf_gc.Float16(), conserves=False, bits_per_value=(16, 16.01)),
+        "BFloat16": Case(compressor=tf_gc.BFloat16(), conserves=False, bits_per_value=(16, 16.01)),
+        # 8 of a contribution, 16 of a sum.
+        "Int8": Case(compressor=tf_gc.Int8(), conserves=False, bits_per_value=(12, 12.01)),
+        "StochasticTernary": Case(
+            compressor=tf_gc.StochasticTernary(), conserves=False, unbiased=True
+        ),
+        # 2 of a contribution, 8 of a sum.
+        "TernGrad": Case(
+            compressor=tf_gc.TernGrad(),
+            conserves=False,
+            bits_per_value=(5, 5.01),
+            bad=(("clip", 0.0), ("clip", -1.0)),
+        ),
+        "TernGrad, not clipped": Case(
+            compressor=tf_gc.TernGrad(clip=None), conserves=False, unbiased=True
+        ),
+        "OneBit": tf_gc.OneBit(),
+        "SampledTopK": Case(
+            compressor=tf_gc.SampledTopK(ratio=0.1, samples=256),
+            schedule=("ratio", 0.1, 0.01),
+            bad=(*_BAD_RATIOS, ("samples", 0)),
+        ),
+        "LocalSteps": Case(
+            compressor=tf_gc.LocalSteps(), bits_per_value=(16, 16.01), bad=(("period", 0),)
+        ),
+        "QSGD": Case(
+            compressor=tf_gc.QSGD(),
+            conserves=False,
+            unbiased=True,
+            bad=(("levels", 0), ("levels", 128), ("block", -1), ("norm", "l1")),
+        ),
+        "QSGD, per variable": Case(
+            compressor=tf_gc.QSGD(levels=1, block=0, norm="max"), conserves=False, unbiased=True
+        ),
+        "SignSGD": Case(
+            compressor=tf_gc.SignSGD(),
+            conserves=False,
+            bits_per_value=(1, 1.01),
+            bad=(("step_size", 0.0), ("step_size", "mean")),
+        ),
+        "SignSGD, fixed": Case(
+            compressor=tf_gc.SignSGD(step_size=0.01),
+            conserves=False,
+            keeps_zeros=False,
+            scales_with_mean=False,
+            schedule=("step_size", 0.01, 0.02),
+        ),
+        "EFSignSGD": tf_gc.EFSignSGD(),
+        "SSDM": Case(compressor=tf_gc.SSDM(), conserves=False, unbiased=True),
+        "CascadingSSDM": Case(
+            compressor=tf_gc.CascadingSSDM(),
+            conserves=False,
+            unbiased=True,
+            bits_per_value=(1, 1.01),
+        ),
+        "DGC": Case(
+            compressor=tf_gc.DGC(ratio=0.1),
+            conserves=False,  # of its momentum, masking drops a part
+            schedule=("ratio", 0.1, 0.01),
+            bad=(*_BAD_RATIOS, ("momentum", 1.0), ("clip_norm", 0.0)),
+        ),
+        "DGC, clipped": Case(
+            compressor=tf_gc.DGC(ratio=0.1, clip_norm=1.0), conserves=False, scales_with_mean=False
+        ),
+        "DGC, without momentum": tf_gc.DGC(ratio=0.1, momentum=0.0),
+        "RandomK": Case(
+            compressor=tf_gc.RandomK(ratio=0.1),
+            bits_per_value=(3.2, 3.21),
+            schedule=("ratio", 0.1, 0.01),
+            bad=_BAD_RATIOS,
+        ),
+        "RandomK, unbiased": Case(
+            compressor=tf_gc.RandomK(ratio=0.1, error_feedback=False),
+            conserves=False,
+            unbiased=True,
+        ),
+        "MSTopK": Case(
+            compressor=tf_gc.MSTopK(ratio=0.1),
+            schedule=("ratio", 0.1, 0.01),
+            bad=(*_BAD_RATIOS, ("rounds", 0)),
+        ),
+        "PowerSGD": Case(compressor=tf_gc.PowerSGD(), bad=(("rank", 0), ("rank", 1.5))),
+        "PowerSGD, exact for most": tf_gc.PowerSGD(rank=15),
+    }
+
+
+if __name__ == "__main__":
+    absltest.main()
