@@ -1,5 +1,7 @@
 """`tf.distribute.MultiWorkerMirroredStrategy` with compressed gradients."""
 
+import itertools
+
 import tensorflow as tf
 from tensorflow.python.distribute import (
     collective_all_reduce_strategy,
@@ -16,6 +18,10 @@ from tf_gc.strategy.residuals import Residuals
 from tf_gc.fusion import DEFAULT_BUCKET_BYTES
 from tf_gc.policy import as_policy
 from tf_gc.traffic import Traffic
+
+# The same on all workers, as these make the same strategies.
+_strategies = itertools.count(1)
+_KEYS_PER_STRATEGY = 1 << 10
 
 
 class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
@@ -189,6 +195,13 @@ class _Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
             return fn(*args, **kwargs)
 
     def _initialize_multi_worker(self, cluster_resolver):
+        if _is_running():
+            # TensorFlow would start its collectives anew, and drop what another worker,
+            # which is not so far yet, has still to fetch: it would wait for ever.
+            self._std_server_started = True
+            self._enable_check_health = context.context().coordination_service is None
+            # Groups of its own, as earlier strategies' groups live on.
+            self._collective_key_base += _KEYS_PER_STRATEGY * next(_strategies)
         super()._initialize_multi_worker(cluster_resolver)
         count_in_graphs(self._cross_device_ops)
         count_in_graphs(self._host_cross_device_ops)

@@ -129,7 +129,7 @@ class Exchange:
         lanes = tf.uint8 if self.workers * max(table) < 1 << 8 else tf.uint16
         return ops.exchange_lane_sum(
             packed,
-            tf.constant(table, tf.int32),
+            tf.constant(list(table), tf.int32),
             size,
             bits=bits,
             lanes=lanes,
