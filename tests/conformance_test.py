@@ -1,4 +1,4 @@
-"""Every compressor of tf_gc keeps the contracts."""
+"""Exact sums and the five systems keep the contracts."""
 
 from absl.testing import absltest
 
@@ -6,15 +6,6 @@ import tf_gc
 from tf_gc.testing import Case
 
 _BAD_RATIOS = (("ratio", 0.0), ("ratio", 1.5), ("ratio", float("nan")))
-
-
-def _compared(compressor, **claims):
-    """On an even and an odd number of workers, to save time."""
-    return Case(compressor=compressor, workers=(2, 3), **claims)
-
-
-def _unbiased(compressor):
-    return _compared(compressor, conserves=False, unbiased=True)
 
 
 class SystemsTest(tf_gc.testing.CompressorConformance):
@@ -75,25 +66,6 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
             conserves=0.3,
             schedule=("beta", 0.3, 0.6),
         ),
-        # The designs that the papers compare with.
-        "Float16": _compared(tf_gc.compressors.Float16(), conserves=False),
-        "BFloat16": _compared(tf_gc.compressors.BFloat16(), conserves=False),
-        "Int8": _compared(tf_gc.compressors.Int8(), conserves=False),
-        "StochasticTernary": _unbiased(tf_gc.compressors.StochasticTernary()),
-        "TernGrad": _unbiased(tf_gc.compressors.TernGrad(clip=None)),
-        "QSGD": _unbiased(tf_gc.compressors.QSGD()),
-        "SSDM": _unbiased(tf_gc.compressors.SSDM()),
-        "CascadingSSDM": _unbiased(tf_gc.compressors.CascadingSSDM()),
-        "SignSGD": _compared(tf_gc.compressors.SignSGD(), conserves=False),
-        "EFSignSGD": _compared(tf_gc.compressors.EFSignSGD()),
-        "OneBit": _compared(tf_gc.compressors.OneBit()),
-        "SampledTopK": _compared(tf_gc.compressors.SampledTopK(), bad=_BAD_RATIOS),
-        "MSTopK": _compared(tf_gc.compressors.MSTopK(ratio=0.1), bad=_BAD_RATIOS),
-        "RandomK": _compared(tf_gc.compressors.RandomK(ratio=0.1), bad=_BAD_RATIOS),
-        "RandomK, unbiased": _unbiased(tf_gc.compressors.RandomK(ratio=0.5, error_feedback=False)),
-        "DGC": _compared(tf_gc.compressors.DGC(ratio=0.1), conserves=False, bad=_BAD_RATIOS),
-        "PowerSGD": _compared(tf_gc.compressors.PowerSGD(), bad=(("rank", 0),)),
-        "LocalSteps": _compared(tf_gc.compressors.LocalSteps(), bad=(("period", 0),)),
     }
 
 
