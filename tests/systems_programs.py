@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
+from tests import testing
 
 
 def rank():
@@ -81,14 +82,9 @@ def repeated(compressor, values, count, reduce_op="SUM"):
     return np.stack([reducer([value]) for _ in range(count)])
 
 
-def traffic(compressor, shapes, count):
-    """Returns the traffic of some steps, as a dict."""
-    reducer = Reducer(compressor, shapes)
+def traffic(compressor, shape, count):
+    """Returns the traffic of some steps with Gaussian gradients, as a dict."""
+    reducer = Reducer(compressor, [shape])
     for step in range(count):
-        reducer(gradients(shapes, step, rank()))
+        reducer([testing.gaussian(shape, seed=100 * step + rank())])
     return reducer.strategy.traffic.as_dict()
-
-
-def given_to_each(compressors, values):
-    """Reduces values[rank] once with every compressor; returns what each delivered."""
-    return np.stack([given(compressor, values) for compressor in compressors])

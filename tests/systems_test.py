@@ -229,5 +229,48 @@ class ThcTest(absltest.TestCase):
                 self.assertLess(errors[0], errors[2])
 
 
+class WireTest(parameterized.TestCase):
+    """What a megabyte of gradients takes on the wire, up and down, in bits a value."""
+
+    _SHAPE = (512, 512)
+    _STEPS = 16
+
+    @parameterized.parameters(
+        (tf_gc.ThreeLC(), (0.1, 1.6), (0.1, 1.6)),
+        (tf_gc.THC(), (4, 4.05), (8, 8.05)),
+        (tf_gc.Marsit(full_precision_every=0), (1, 1.02), (1, 1.02)),
+        # An index of one in a hundred takes 8.6 bits, of which the theory asks for 8.1. A worker
+        # passes all indices on to (N - 1) / N others in the mean, as many as it has sums to send.
+        (tf_gc.ARTopK(0.01), (0.32, 0.335), (0.32 + 0.081, 0.32 + 0.1)),
+        (tf_gc.ScaleCom(100), (0.32, 0.335), (0.32 + 0.081, 0.32 + 0.1)),
+        # Everything is sent to N - 1 others, where an all-reduce sends (N - 1) / N up.
+        (tf_gc.TopK(0.01), (4 * (0.32 + 0.081), 4 * (0.32 + 0.093)), (0, 0)),
+    )
+    def test_bits_a_value(self, compressor, up, down):
+        traffic = shared_cluster(_WORKERS).run(
+            programs.traffic, compressor, self._SHAPE, self._STEPS
+        )
+        values = sum(t["values_sent"] for t in traffic) / 2
+        results = sum(t["result_bytes_sent"] for t in traffic)
+        contributions = sum(t["bytes_sent"] for t in traffic) - results
+        self.assertBetween(8 * contributions / values, *up)
+        self.assertBetween(8 * results / values, *down)
+
+    @parameterized.parameters(
+        (tf_gc.ThreeLC(), 0.01),
+        (tf_gc.THC(), 0.01),
+        (tf_gc.Marsit(full_precision_every=0), 0.01),
+        # 18 kB of a megabyte, in ten messages.
+        (tf_gc.ARTopK(0.01), 0.03),
+        (tf_gc.ScaleCom(100), 0.03),
+    )
+    def test_headers_and_padding_are_a_small_part(self, compressor, most):
+        for traffic in shared_cluster(_WORKERS).run(
+            programs.traffic, compressor, self._SHAPE, self._STEPS
+        ):
+            payload = sum(variable["bytes_sent"] for variable in traffic["variables"])
+            self.assertLess(traffic["bytes_sent"] - payload, most * traffic["bytes_sent"])
+
+
 if __name__ == "__main__":
     absltest.main()
