@@ -64,7 +64,6 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
         "ScaleCom, filter": Case(
             compressor=tf_gc.ScaleCom(chunk=10, beta=0.3),
             conserves=0.3,
-            schedule=("beta", 0.3, 0.6),
         ),
     }
 

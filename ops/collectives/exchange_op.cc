@@ -34,6 +34,35 @@ bool IsCancelled(OpKernelContext* context) {
          (manager->IsCancelled() || manager->IsCancelling());
 }
 
+// An exchange that fails ends all others of the process and of its peers, which
+// see their transfers cancelled. This is what they report in place of that.
+class FirstError {
+ public:
+  absl::Status Explain(const absl::Status& status) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!absl::IsCancelled(status)) {
+      if (first_.ok()) first_ = status;
+      return status;
+    }
+    if (first_.ok()) {
+      return absl::UnavailableError(absl::StrCat(
+          "another worker has given up the exchange: ", status.message()));
+    }
+    return absl::Status(first_.code(),
+                        absl::StrCat("another exchange has failed before: ",
+                                     first_.message()));
+  }
+
+ private:
+  std::mutex mutex_;
+  absl::Status first_;
+};
+
+FirstError& GetFirstError() {
+  static auto* const first_error = new FirstError;
+  return *first_error;
+}
+
 }  // namespace
 
 absl::Status AllReduce(const std::vector<int64_t>& sizes,
@@ -64,9 +93,12 @@ void ExchangeOp::ComputeAsync(OpKernelContext* context, DoneCallback done) {
           "with TF_CONFIG set, before any other TensorFlow operation"),
       done);
   executor->RunClosure([this, context, executor, done = std::move(done)] {
-    const absl::Status status = ResolveAndRun(context);
+    absl::Status status = ResolveAndRun(context);
     if (!status.ok()) {
-      if (!IsCancelled(context)) executor->StartAbort(status);
+      if (!IsCancelled(context)) {
+        status = GetFirstError().Explain(status);
+        executor->StartAbort(status);
+      }
       context->SetStatus(status);
     }
     done();
@@ -155,7 +187,15 @@ absl::Status ExchangeOp::RunInGroup(OpKernelContext* context,
   Session session = {transport->rank(), transport->size(),
                      static_cast<uint32_t>(bucket->traffic().exchanges),
                      &mailbox, Traffic(bucket->variables())};
-  TF_RETURN_IF_ERROR(Run(context, &session));
+  const absl::Status status = Run(context, &session);
+  if (!status.ok()) {
+    if (IsCancelled(context)) return status;
+    // Before the mailbox cancels what is under way: so peers learn of the error
+    // itself.
+    const absl::Status error = GetFirstError().Explain(status);
+    context->collective_executor()->StartAbort(error);
+    return error;
+  }
   session.traffic.exchanges = 1;
   session.traffic.bytes_sent = mailbox.bytes_sent();
   session.traffic.bytes_received = mailbox.bytes_received();
