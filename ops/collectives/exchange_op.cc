@@ -58,9 +58,14 @@ class FirstError {
   absl::Status first_;
 };
 
-FirstError& GetFirstError() {
+// Ends all collectives of the process, unless only the op's step was cancelled;
+// returns the error that tells why.
+absl::Status Abort(OpKernelContext* context, const absl::Status& status) {
   static auto* const first_error = new FirstError;
-  return *first_error;
+  if (IsCancelled(context)) return status;
+  const absl::Status error = first_error->Explain(status);
+  context->collective_executor()->StartAbort(error);
+  return error;
 }
 
 }  // namespace
@@ -92,15 +97,9 @@ void ExchangeOp::ComputeAsync(OpKernelContext* context, DoneCallback done) {
           "no collective runtime: create tf_gc.MultiWorkerMirroredStrategy, "
           "with TF_CONFIG set, before any other TensorFlow operation"),
       done);
-  executor->RunClosure([this, context, executor, done = std::move(done)] {
-    absl::Status status = ResolveAndRun(context);
-    if (!status.ok()) {
-      if (!IsCancelled(context)) {
-        status = GetFirstError().Explain(status);
-        executor->StartAbort(status);
-      }
-      context->SetStatus(status);
-    }
+  executor->RunClosure([this, context, done = std::move(done)] {
+    const absl::Status status = ResolveAndRun(context);
+    if (!status.ok()) context->SetStatus(Abort(context, status));
     done();
   });
 }
@@ -188,14 +187,8 @@ absl::Status ExchangeOp::RunInGroup(OpKernelContext* context,
                      static_cast<uint32_t>(bucket->traffic().exchanges),
                      &mailbox, Traffic(bucket->variables())};
   const absl::Status status = Run(context, &session);
-  if (!status.ok()) {
-    if (IsCancelled(context)) return status;
-    // Before the mailbox cancels what is under way: so peers learn of the error
-    // itself.
-    const absl::Status error = GetFirstError().Explain(status);
-    context->collective_executor()->StartAbort(error);
-    return error;
-  }
+  // Before the mailbox cancels what is under way: peers learn of the error.
+  if (!status.ok()) return Abort(context, status);
   session.traffic.exchanges = 1;
   session.traffic.bytes_sent = mailbox.bytes_sent();
   session.traffic.bytes_received = mailbox.bytes_received();
