@@ -377,14 +377,15 @@ def _keras(compressor):
 
 
 def _scheduled(compressor, name, first, second):
-    """Two runs: in one of them a hyper-parameter is changed before the last step."""
+    """Two runs: in one of them a hyper-parameter is changed after the first step."""
     schedule = tf_gc.schedules.Adjustable(first)
     runs = []
     for value in (schedule, first):
         job = _Job(dataclasses.replace(compressor, **{name: value}), names=["matrix"])
-        run = job.run(NORMAL[:-1])
+        run = job.run(NORMAL[:1])
         schedule.assign(second)
-        run["delivered"] |= job.run(NORMAL[-1:])["delivered"]
+        # What a value does to the residual is seen in the next step.
+        run["delivered"] |= job.run(NORMAL[1:])["delivered"]
         runs.append({**run, "traces": job.traces})
     return runs
 
