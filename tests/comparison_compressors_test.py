@@ -10,7 +10,7 @@ from absl.testing import absltest, parameterized
 import tf_gc
 from tests import comparison_reference as reference
 from tests import systems_reference
-from tf_gc.testing.cluster import Cluster
+from tests.clusters import one, shared_cluster
 
 # Of three variables: a matrix, one value, and a kernel that is a matrix of 30 rows.
 _SHAPES = ((12, 40), (1,), (6, 5, 16))
@@ -20,29 +20,6 @@ _NAMES = ("variable2", "variable1", "variable0")
 _WORKERS = 3
 _STEPS = 4
 _TINY = 1e-5
-
-_clusters = {}
-
-
-def shared_cluster(workers=_WORKERS):
-    """A cluster of so many workers, started once and kept for all tests."""
-    if workers in _clusters and _clusters[workers].broken:
-        _clusters.pop(workers).close()
-    if workers not in _clusters:
-        _clusters[workers] = Cluster(workers)
-    return _clusters[workers]
-
-
-def tearDownModule():
-    for cluster in _clusters.values():
-        cluster.close()
-
-
-def one(results):
-    """The result that all workers agree on."""
-    for result in results[1:]:
-        np.testing.assert_array_equal(result, results[0])
-    return results[0]
 
 
 def run(compressor, steps=_STEPS, workers=_WORKERS):
@@ -195,7 +172,9 @@ class UnbiasedTest(parameterized.TestCase):
         rng = np.random.default_rng(3)
         # None is so small that its quantised values are rare.
         values = rng.uniform(0.2, 1, [_WORKERS, 24, 16]) * rng.choice([-1, 1], [_WORKERS, 24, 16])
-        delivered = one(shared_cluster().run(programs.repeated, compressor, values, self._COUNT))
+        delivered = one(
+            shared_cluster(_WORKERS).run(programs.repeated, compressor, values, self._COUNT)
+        )
         values = values.reshape(_WORKERS, -1)
         errors = delivered.mean(axis=0) - values.sum(axis=0)
         deviations = np.sqrt(variance(values, delivered) / self._COUNT)
@@ -258,7 +237,9 @@ class DgcTest(absltest.TestCase):
         norm = np.linalg.norm(values[0])
         compressor = tf_gc.DGC(1.0, momentum=0.0, clip_norm=norm / 2)
         for reduce_op in "SUM", "MEAN":
-            delivered = one(shared_cluster().run(programs.given, compressor, values, reduce_op))
+            delivered = one(
+                shared_cluster(_WORKERS).run(programs.given, compressor, values, reduce_op)
+            )
             np.testing.assert_allclose(delivered, math.sqrt(_WORKERS) / 2, rtol=_TINY)
 
 
@@ -267,7 +248,7 @@ class PowerSGDTest(absltest.TestCase):
         rng = np.random.default_rng(4)
         left, right = rng.standard_normal([30, 2]), rng.standard_normal([2, 20])
         values = [left @ (worker * right) for worker in range(_WORKERS)]
-        delivered = one(shared_cluster().run(programs.given, tf_gc.PowerSGD(2), values))
+        delivered = one(shared_cluster(_WORKERS).run(programs.given, tf_gc.PowerSGD(2), values))
         np.testing.assert_allclose(delivered, np.sum(values, axis=0).ravel(), atol=1e-4)
 
 
@@ -293,7 +274,9 @@ class ZeroTest(absltest.TestCase):
             tf_gc.PowerSGD(),
         ]
         zeros = np.zeros([_WORKERS, 12, 40])
-        for delivered in one(shared_cluster().run(programs.given_to_each, compressors, zeros)):
+        for delivered in one(
+            shared_cluster(_WORKERS).run(programs.given_to_each, compressors, zeros)
+        ):
             np.testing.assert_array_equal(delivered, 0)
 
 

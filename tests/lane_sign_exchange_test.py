@@ -5,25 +5,10 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
+from tests.clusters import shared_cluster
 from tf_gc.testing.cluster import Cluster
 
 _TABLE = [0, 1, 2, 4, 6, 8, 10, 13, 17, 20, 22, 24, 26, 28, 29, 30]
-
-_clusters = {}
-
-
-def shared_cluster(workers):
-    """A cluster of so many workers, started once and kept for all tests."""
-    if workers in _clusters and _clusters[workers].broken:
-        _clusters.pop(workers).close()
-    if workers not in _clusters:
-        _clusters[workers] = Cluster(workers)
-    return _clusters[workers]
-
-
-def tearDownModule():
-    for cluster in _clusters.values():
-        cluster.close()
 
 
 def bits(size, worker):

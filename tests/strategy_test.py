@@ -9,31 +9,10 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import tf_gc
+from tests.clusters import one, shared_cluster
 from tf_gc.testing.cluster import Cluster
 
-_clusters = {}
-
-
-def shared_cluster(workers, legacy_keras=False):
-    """A cluster of so many workers, started once and kept for all tests."""
-    key = (workers, legacy_keras)
-    if key in _clusters and _clusters[key].broken:
-        _clusters.pop(key).close()
-    if key not in _clusters:
-        _clusters[key] = Cluster(workers, {"TF_USE_LEGACY_KERAS": str(int(legacy_keras))})
-    return _clusters[key]
-
-
-def tearDownModule():
-    for cluster in _clusters.values():
-        cluster.close()
-
-
-def one(results):
-    """The result that all workers agree on."""
-    for result in results[1:]:
-        np.testing.assert_equal(result, results[0])
-    return results[0]
+_LEGACY_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 
 
 class ReductionTest(parameterized.TestCase):
@@ -206,20 +185,20 @@ class KerasTest(parameterized.TestCase):
         self.assertEqual(*fingerprints)
 
     def test_tf_keras_fit_gives_the_same_weights_as_keras_3(self):
-        cluster = shared_cluster(2, legacy_keras=True)
+        cluster = shared_cluster(2, **_LEGACY_KERAS)
         legacy = one([r["weights"] for r in cluster.run(programs.fit, tf_gc.ThreeLC(), 2)])
         new = one([r["weights"] for r in shared_cluster(2).run(programs.fit, tf_gc.ThreeLC(), 2)])
         self.assertEqual(legacy, new)
 
     def test_no_compression_gives_the_stock_strategys_weights(self):
-        cluster = shared_cluster(2, legacy_keras=True)
+        cluster = shared_cluster(2, **_LEGACY_KERAS)
         stock = one(cluster.run(programs.stock_fit, 2))
         ours = one([r["weights"] for r in cluster.run(programs.fit, None, 2)])
         self.assertEqual(ours, stock)
 
     @parameterized.parameters(False, True)
     def test_an_overflow_on_one_worker_skips_the_step_on_all(self, legacy_keras):
-        cluster = shared_cluster(2, legacy_keras)
+        cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
         result = one(cluster.run(programs.fit_with_an_overflow, tf_gc.ThreeLC(), 1))
         self.assertTrue(result["finite"])
         self.assertGreater(result["compressed_steps"], 0)

@@ -10,36 +10,13 @@ from absl.testing import absltest, parameterized
 import tf_gc
 from tests import systems_reference as reference
 from tests import testing
-from tf_gc.testing.cluster import Cluster
+from tests.clusters import one, shared_cluster
 
 _SHAPES = ((48, 64), (40, 50))  # of two variables
 _SIZES = tuple(math.prod(shape) for shape in reversed(_SHAPES))  # in the order of the bucket
 _NAMES = ("variable1", "variable0")
 _WORKERS = 4
 _STEPS = 5
-
-_clusters = {}
-
-
-def shared_cluster(workers):
-    """A cluster of so many workers, started once and kept for all tests."""
-    if workers in _clusters and _clusters[workers].broken:
-        _clusters.pop(workers).close()
-    if workers not in _clusters:
-        _clusters[workers] = Cluster(workers)
-    return _clusters[workers]
-
-
-def tearDownModule():
-    for cluster in _clusters.values():
-        cluster.close()
-
-
-def one(results):
-    """The result that all workers agree on."""
-    for result in results[1:]:
-        np.testing.assert_array_equal(result, results[0])
-    return results[0]
 
 
 def thc(compressor, block):

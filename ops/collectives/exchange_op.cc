@@ -48,9 +48,9 @@ class FirstError {
       return absl::UnavailableError(absl::StrCat(
           "another worker has given up the exchange: ", status.message()));
     }
-    return absl::Status(first_.code(),
-                        absl::StrCat("another exchange has failed before: ",
-                                     first_.message()));
+    return absl::Status(
+        first_.code(),
+        absl::StrCat("another exchange has failed before: ", first_.message()));
   }
 
  private:

@@ -1,0 +1,33 @@
+"""Clusters that the tests of a module share, as it takes seconds to start one."""
+
+import unittest
+
+import numpy as np
+
+from tf_gc.testing.cluster import Cluster
+
+_clusters = {}
+
+
+def shared_cluster(workers, **environment):
+    """A cluster of so many workers, started once and kept until the module's tests have ended."""
+    key = (workers, *sorted(environment.items()))
+    if key in _clusters and _clusters[key].broken:
+        _clusters.pop(key).close()
+    if not _clusters:
+        unittest.addModuleCleanup(_close)
+    if key not in _clusters:
+        _clusters[key] = Cluster(workers, environment)
+    return _clusters[key]
+
+
+def one(results):
+    """The result that all workers agree on."""
+    for result in results[1:]:
+        np.testing.assert_equal(result, results[0])
+    return results[0]
+
+
+def _close():
+    while _clusters:
+        _clusters.popitem()[1].close()
