@@ -310,7 +310,7 @@ def table(program: Program) -> rich.table.Table:
     """Returns the table for the terminal."""
     result = rich.table.Table()
     for index, heading in enumerate(headings(program)):
-        result.add_column(heading, justify="left" if index == 0 else "right")
+        result.add_column(heading, justify="left" if index == 0 else "right", no_wrap=index == 0)
     for line in _rows(program):
         result.add_row(*line)
     return result
@@ -332,6 +332,7 @@ def plot(program: Program, page: str, path: pathlib.Path) -> None:
     """Draws a page's systems, and uncompressed training: metric against bytes sent."""
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     colours = iter(("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7"))
+    of_page = []  # values that the axis must hold
     for system in SYSTEMS:
         reports = _reports(program, system, "accuracy")
         if not reports:
@@ -340,15 +341,20 @@ def plot(program: Program, page: str, path: pathlib.Path) -> None:
         style = {"color": next(colours) if shown else "#DDDDDD", "zorder": 2 if shown else 1}
         for number, report in enumerate(reports if shown else reports[:1]):
             epochs = report["epochs"]
+            values = [program.scale * epoch[program.metric] for epoch in epochs]
+            of_page += values if shown else []
             axes.plot(
                 [epoch["bytes_sent"] / 1e6 for epoch in epochs],
-                [program.scale * epoch[program.metric] for epoch in epochs],
+                values,
                 label=system.title if shown and number == 0 else None,
                 marker="." if shown else None,
                 **style,
             )
     axes.plot([], [], color="#DDDDDD", label="other compressors")
     axes.set(xscale="log", xlabel="megabytes that a worker has sent", ylabel=program.unit)
+    if of_page:
+        margin = 0.05 * (max(of_page) - min(of_page))
+        axes.set_ylim(min(of_page) - margin, max(of_page) + margin)
     axes.grid(alpha=0.3, which="both")
     axes.legend()
     figure.suptitle(f"{program.name}, {FLAGS.workers} workers: a point for each epoch")
@@ -373,7 +379,7 @@ def report(console: rich.console.Console) -> None:
 def main(argv):
     if len(argv) > 1:
         raise app.UsageError(f"unexpected argument: {argv[1]}")
-    console = rich.console.Console()
+    console = rich.console.Console(width=None if sys.stdout.isatty() else 140)
     succeeded = FLAGS.report_only or train_all(console)
     report(console)
     return 0 if succeeded else 1
