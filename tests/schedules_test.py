@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tf_gc
+from tests import testing
 from tf_gc import schedules
 from tf_gc.compressors import Compressor, sparse
+
+testing.set_up_hypothesis(max_examples=100)
 
 
 def _at(hyperparameter, step):
