@@ -5,6 +5,7 @@ import json
 import pathlib
 import statistics
 import time
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -60,9 +61,9 @@ class Cluster:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Endless batches, and how many of them are an epoch."""
+    """Endless batches, or what makes them on a worker, and how many of them are an epoch."""
 
-    dataset: tf.data.Dataset
+    dataset: tf.data.Dataset | Callable[[], tf.data.Dataset]
     steps: int
 
 
@@ -77,10 +78,14 @@ def training_data(cluster: Cluster, inputs: np.ndarray, labels: np.ndarray) -> D
     """
     steps_in_pass = len(inputs) // cluster.batch_size
     if cluster.has_servers:
-        examples = tf.data.Dataset.from_tensor_slices((inputs, labels))
-        order = tf.cast(1e6 * tf.timestamp(), tf.int64)  # each worker its own
-        dataset = examples.shuffle(len(inputs), seed=order).repeat().batch(FLAGS.batch_size)
-        return Data(dataset.prefetch(2), FLAGS.steps_per_epoch or steps_in_pass)
+
+        def make_dataset():
+            examples = tf.data.Dataset.from_tensor_slices((inputs, labels))
+            order = tf.cast(1e6 * tf.timestamp(), tf.int64)  # each worker its own
+            shuffled = examples.shuffle(len(inputs), seed=order).repeat()
+            return shuffled.batch(FLAGS.batch_size).prefetch(2)
+
+        return Data(make_dataset, FLAGS.steps_per_epoch or steps_in_pass)
     dataset = (
         tf.data.Dataset.from_tensor_slices((inputs, labels))
         .shuffle(len(inputs), seed=FLAGS.seed)

@@ -67,7 +67,7 @@ class _Trainer:
         self._cluster = cluster
         self._model = model
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(cluster.strategy)
-        self._iterator = iter(self._coordinator.create_per_worker_dataset(lambda: training.dataset))
+        self._iterator = iter(self._coordinator.create_per_worker_dataset(training.dataset))
         self._step = tf.function(self._train_step)
         self._test_step = tf.function(model.test_step)
 
