@@ -1,8 +1,9 @@
 """Gradients of a step -> one push to each server -> the optimizer's update there."""
 
 import tensorflow as tf
-from tf_gc.ops import parameter_server as server_ops
 from tf_gc.strategy import pulled_variable, worker_step
+
+from tf_gc import ops
 
 _DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 
@@ -13,7 +14,6 @@ class GradientPush:
     Args:
       grads_and_vars: (gradient, variable) pairs, gradients being tensors or
         `tf.IndexedSlices`.
-      channel: tells the optimizers of a program apart, as each has rounds of its own.
       synchronous: whether a server adds up several pushes before an update.
 
     Raises:
@@ -21,7 +21,7 @@ class GradientPush:
         float32, float16 or bfloat16.
     """
 
-    def __init__(self, grads_and_vars, channel, synchronous):
+    def __init__(self, grads_and_vars, synchronous):
         self._synchronous = synchronous
         self._variables = [variable for _, variable in grads_and_vars]
         self._dtypes = []
@@ -30,7 +30,7 @@ class GradientPush:
             pulled = _checked(variable)
             self._dtypes.append(pulled.dtype)
             server = pulled.tf_gc_server
-            part = self._parts.setdefault(server, _Part(server, channel))
+            part = self._parts.setdefault(server, _Part(server))
             part.add(index, gradient, pulled.tf_gc_entry)
 
     def send(self, apply):
@@ -77,9 +77,8 @@ class GradientPush:
 class _Part:
     """What goes to one server."""
 
-    def __init__(self, server, channel):
+    def __init__(self, server):
         self.server = server
-        self._channel = channel
         self.accepted = None
         self.ready = None
         self._dense = []  # (index of the pair, gradient, ServerVariable)
@@ -96,13 +95,12 @@ class _Part:
         entries = [entry for _, _, entry in self._dense]
         ids = [entry.id for entry in entries]
         with worker_step.on_worker():
-            self._push = server_ops.encode_push(
+            self._push = ops.encode_push(
                 self._model,
                 [tf.cast(gradient, tf.float32) for _, gradient, _ in self._dense],
                 [tf.cast(gradient.indices, tf.int64) for _, gradient, _ in self._sparse],
                 [_rows(gradient) for _, gradient, _ in self._sparse],
                 self.server.multipliers(ids, self._version - 1),
-                channel=self._channel,
                 ids=ids,
                 codecs=[entry.codecs.push for entry in entries],
                 start_versions=[entry.compressor.start_step for entry in entries],
@@ -111,14 +109,14 @@ class _Part:
 
     def accumulate(self, is_master):
         with self.server.scope():
-            self.accepted, self.ready = server_ops.accumulate_push(
+            self.accepted, self.ready = ops.accumulate_push(
                 self.server.handle, self._push, master=is_master
             )
 
     def take(self):
         """Returns the (index of the pair, gradient) that an update applies."""
         with self.server.scope():
-            dense, indices, values = server_ops.take_gradients(
+            dense, indices, values = ops.take_gradients(
                 self.server.handle,
                 self._push,
                 ids=[entry.id for _, _, entry in self._dense],
@@ -136,17 +134,16 @@ class _Part:
         """Says that the optimizer's operations, those before this in the graph, are done."""
         ids = [entry.id for entry in self.server.pulled_variables]
         with self.server.scope():
-            return server_ops.end_update(
+            return ops.end_update(
                 self.server.handle,
                 self.server.handles,
                 self.server.multipliers(ids, self._version),
-                channel=self._channel,
                 ids=ids,
             )
 
     def settle(self, accepted):
         with worker_step.on_worker():
-            server_ops.settle_push(self._model, self._push, accepted)
+            ops.settle_push(self._model, self._push, accepted)
 
 
 def _checked(variable):

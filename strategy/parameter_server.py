@@ -17,7 +17,6 @@ from tf_gc.strategy.pulled_variable import PulledVariable
 from tf_gc.strategy.server_check import check_servers
 from tf_gc.strategy.server_residuals import ServerResiduals
 from tf_gc.strategy.server_variables import ServerVariables, variable_ids
-from tf_gc.strategy.variables import unwrap
 
 from tf_gc import checks
 from tf_gc.policy import as_policy
@@ -183,7 +182,6 @@ def _push(strategy, pairs, apply):
     if strategy.compression and strategy.compression.sparse_as_dense:
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
     variables = [variable for _, variable in pairs]
-    extended = strategy.extended
 
     def apply_in_replica(means):
         with tf.distribute.ReplicaContext(strategy, 0):
@@ -191,7 +189,6 @@ def _push(strategy, pairs, apply):
 
     push = GradientPush(
         list(zip(gradients, variables, strict=True)),
-        channel=extended.channel(variables),
         synchronous=strategy.synchronous,
     )
     push.send(apply_in_replica)
@@ -221,12 +218,6 @@ class _Extended(parameter_server_strategy_v2.ParameterServerStrategyV2Extended):
         self._policy = policy
         self._server_options = server_options
         self._run_id = uuid.uuid4().hex[:12]
-        self._channels = {}  # ids of an optimizer's variables -> its number
-
-    def channel(self, variables):
-        """Returns the number of the optimizer that updates these variables."""
-        key = frozenset(unwrap(v)._unique_id for v in variables)
-        return self._channels.setdefault(key, len(self._channels))
 
     def _create_variable(self, next_creator, **kwargs):
         keras_seams.redirect()  # Keras may have been imported meanwhile

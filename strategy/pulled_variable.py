@@ -5,11 +5,13 @@ import functools
 import tensorflow as tf
 from tensorflow.python.distribute import ps_values
 from tensorflow.python.eager import context, record
-from tensorflow.python.framework import ops, tensor_conversion_registry
+from tensorflow.python.framework import ops as framework_ops
+from tensorflow.python.framework import tensor_conversion_registry
 from tensorflow.python.ops import gen_functional_ops, handle_data_util, resource_variable_ops
 from tensorflow.python.saved_model import save_context
-from tf_gc.ops import parameter_server as server_ops
 from tf_gc.strategy import worker_step
+
+from tf_gc import ops
 
 _WRITES = (
     "assign",
@@ -80,7 +82,7 @@ class PulledVariable(ps_values.CachingVariable):
         server = self.tf_gc_server
         operation = [] if context.executing_eagerly() else [getattr(written, "op", written)]
         with tf.control_dependencies(operation), server.scope():
-            server_ops.publish_whole(server.handle, ids=[self.tf_gc_entry.id])
+            ops.publish_whole(server.handle, ids=[self.tf_gc_entry.id])
 
     def _is_copied(self):
         """Whether a read here is one of the copy; begins the step's pull if it is its first."""
@@ -129,7 +131,7 @@ class PulledVariable(ps_values.CachingVariable):
 
     def _copy(self):
         with worker_step.on_worker():
-            return server_ops.read_model(
+            return ops.read_model(
                 worker_step.model_of(self.tf_gc_server),
                 id=self.tf_gc_entry.id,
                 shape=self.tf_gc_entry.shape,
@@ -173,7 +175,7 @@ def _link(value, indices, handle, gradient):
     that the server's handle never comes to the worker.
     """
     function = _first_argument(value.dtype, indices.dtype)
-    graph = ops.get_default_graph()
+    graph = framework_ops.get_default_graph()
     function.add_to_graph(graph)
     with graph.gradient_override_map({"PartitionedCall": gradient}):
         (linked,) = gen_functional_ops.partitioned_call(

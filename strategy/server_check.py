@@ -1,7 +1,8 @@
 """Whether all processes of a cluster run this tf_gc."""
 
 import tensorflow as tf
-from tf_gc.ops import parameter_server as server_ops
+
+from tf_gc import ops
 
 
 def check_servers(cluster_spec):
@@ -10,12 +11,12 @@ def check_servers(cluster_spec):
     Without this check, a process that has not would be noticed in the first
     step, by the name of an op that it does not know.
     """
-    own = server_ops.library_version()
+    own = ops.library_version()
     for job in ("worker", "ps"):
         for index in range(cluster_spec.num_tasks(job) if job in cluster_spec.jobs else 0):
             try:
                 with tf.device(f"/job:{job}/task:{index}/device:CPU:0"):
-                    version = server_ops.library_version()
+                    version = ops.library_version()
             except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
                 raise RuntimeError(
                     f"{job} {index} has not loaded tf_gc: start it with python -m tf_gc.server, or "

@@ -3,8 +3,9 @@
 import tensorflow as tf
 from absl import logging
 from tensorflow.python.trackable import base as trackable
-from tf_gc.ops import parameter_server as server_ops
 from tf_gc.strategy import worker_step
+
+from tf_gc import ops
 
 
 class ServerResiduals(trackable.Trackable):
@@ -57,17 +58,17 @@ class ServerResiduals(trackable.Trackable):
             share = restored_tensors[name] / self._workers
             for worker in range(self._workers):
                 with tf.device(_device(worker)):
-                    model = server_ops.local_model(server.name)
-                    server_ops.write_residual(model, tf.identity(share), id=variable.id)
+                    model = ops.local_model(server.name)
+                    ops.write_residual(model, tf.identity(share), id=variable.id)
 
     def _total(self, server, variable):
         with server.scope():
-            total = server_ops.read_round(server.handle, id=variable.id, shape=variable.shape)
+            total = ops.read_round(server.handle, id=variable.id, shape=variable.shape)
         for worker in range(self._workers):
             try:
                 with tf.device(_device(worker)):
-                    model = server_ops.local_model(server.name)
-                    residual = server_ops.read_residual(model, id=variable.id, shape=variable.shape)
+                    model = ops.local_model(server.name)
+                    residual = ops.read_residual(model, id=variable.id, shape=variable.shape)
                 with worker_step.on_worker():
                     total += tf.identity(residual)
             except tf.errors.UnavailableError:

@@ -5,11 +5,10 @@ import dataclasses
 import itertools
 
 import tensorflow as tf
-from tensorflow.python.framework import ops
-from tf_gc.ops import parameter_server as server_ops
+from tensorflow.python.framework import ops as framework_ops
 from tf_gc.strategy import worker_step
 
-from tf_gc import schedules
+from tf_gc import ops, schedules
 from tf_gc.compressors import Compressor, Uncompressed
 from tf_gc.compressors.server_codecs import ServerCodecs
 from tf_gc.traffic import ServerTraffic, ServerVariableTraffic
@@ -59,7 +58,7 @@ class ServerVariables:
         self.handles = []  # of the pulled variables
         self._own_model = None
         with tf.init_scope(), self.scope():
-            self.handle = server_ops.parameter_server(
+            self.handle = ops.parameter_server(
                 shared_name=name,
                 synchronous=pushes_per_round is not None,
                 pushes_per_round=self._workers,
@@ -90,7 +89,7 @@ class ServerVariables:
         codecs = compressor.server_codecs(pushes=self._workers)
         entry = ServerVariable(id_, name, shape, compressor, codecs, is_pulled)
         with tf.init_scope(), self.scope():
-            server_ops.add_variable(
+            ops.add_variable(
                 self.handle,
                 variable.handle,
                 id=id_,
@@ -117,14 +116,14 @@ class ServerVariables:
         with tf.init_scope():
             if self._own_model is None:
                 with worker_step.on_worker():
-                    self._own_model = server_ops.local_model(self.name)
+                    self._own_model = ops.local_model(self.name)
             worker_step.pull(self, self._own_model, [v.id for v in self.pulled_variables])
         return self._own_model
 
     def traffic(self):
         """Returns the `ServerTraffic` of this server."""
         with self.scope():
-            counts = server_ops.server_statistics(self.handle)
+            counts = ops.server_statistics(self.handle)
         totals = dict(zip(_COUNTERS, counts.counters.numpy().tolist(), strict=True))
         variables = [
             ServerVariableTraffic(
@@ -150,7 +149,7 @@ class ServerVariables:
     @contextlib.contextmanager
     def scope(self):
         """Places operations on the server."""
-        with ops.colocate_with(None, ignore_existing=True), tf.device(self.device):
+        with framework_ops.colocate_with(None, ignore_existing=True), tf.device(self.device):
             yield
 
 

@@ -13,9 +13,11 @@ import contextlib
 
 import tensorflow as tf
 from tensorflow.python.eager import context, record
-from tensorflow.python.framework import func_graph, ops
+from tensorflow.python.framework import func_graph
+from tensorflow.python.framework import ops as framework_ops
 from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
-from tf_gc.ops import parameter_server as server_ops
+
+from tf_gc import ops
 
 _STEP = "_tf_gc_step"
 _UPDATE = "_tf_gc_update"
@@ -66,7 +68,7 @@ class WorkerStep:
         with self._graph.as_default(), record.stop_recording(), tf.control_dependencies(None):
             with on_worker():
                 if server not in self._models:
-                    self._models[server] = server_ops.local_model(server.name)
+                    self._models[server] = ops.local_model(server.name)
                 model = self._models[server]
             self._versions[server] = pull(server, model, ids)
         self._pulled.update(ids)
@@ -82,11 +84,11 @@ def pull(server, model, ids):
     """
     shapes = [server.variable(id_).shape for id_ in ids]
     with on_worker():
-        request = server_ops.pull_request(model, ids=ids)
+        request = ops.pull_request(model, ids=ids)
     with server.scope():
-        message = server_ops.pull(server.handle, request, ids=ids)
+        message = ops.pull(server.handle, request, ids=ids)
     with on_worker():
-        return server_ops.apply_pull(model, message, ids=ids, shapes=shapes)
+        return ops.apply_pull(model, message, ids=ids, shapes=shapes)
 
 
 @contextlib.contextmanager
@@ -95,7 +97,7 @@ def begin(servers):
     if current_step() is not None:
         yield
         return
-    graph = ops.get_default_graph()
+    graph = framework_ops.get_default_graph()
     setattr(graph, _STEP, WorkerStep(graph, servers))
     try:
         yield
@@ -115,7 +117,7 @@ def in_update():
 
 def mark_update():
     """Says that the current graph is an optimizer's update."""
-    setattr(ops.get_default_graph(), _UPDATE, True)
+    setattr(framework_ops.get_default_graph(), _UPDATE, True)
 
 
 def model_of(server):
@@ -125,7 +127,7 @@ def model_of(server):
     """
     if context.executing_eagerly():
         return server.own_model()
-    graph = ops.get_default_graph()
+    graph = framework_ops.get_default_graph()
     while isinstance(graph, ControlFlowFuncGraph) and not hasattr(graph, _STEP):
         graph = graph.outer_graph
     if hasattr(graph, _STEP):
@@ -142,14 +144,14 @@ def model_of(server):
 @contextlib.contextmanager
 def on_worker():
     """Places operations on the worker's processor, whatever scope this is in."""
-    with ops.colocate_with(None, ignore_existing=True), tf.device(_WORKER_DEVICE):
+    with framework_ops.colocate_with(None, ignore_existing=True), tf.device(_WORKER_DEVICE):
         yield
 
 
 def _enclosing(attribute):
     if context.executing_eagerly():
         return None
-    graph = ops.get_default_graph()
+    graph = framework_ops.get_default_graph()
     while isinstance(graph, func_graph.FuncGraph):
         if hasattr(graph, attribute):
             return getattr(graph, attribute)

@@ -54,7 +54,7 @@ class Loop:
 
     def push_all(self, pushes):
         """Steps one after the other; returns what each has read."""
-        return [[value.numpy() for value in self.push(p).fetch()] for p in pushes]
+        return [self.push(p).fetch() for p in pushes]
 
     @property
     def values(self):
