@@ -156,6 +156,18 @@ def _is_pushed():
     )
 
 
+def _add_at_once(assign_add):
+    """Keras 3 reads and writes, and would lose what another worker's update adds in between."""
+
+    def add(variable, value):
+        if not worker_step.in_update():
+            return assign_add(variable, value)
+        variable.value.assign_add(tf.cast(value, variable.dtype))
+        return variable
+
+    return add
+
+
 def _refuse_on_servers(method):
     def refuse(trainer, *args, **kwargs):
         if hasattr(trainer.distribute_strategy, "push_gradients"):
@@ -201,6 +213,7 @@ _SEAMS = (
         _check_all_workers,
     ),
     ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply", _push_with_apply),
+    ("keras.src.backend.common.variables", "Variable", "assign_add", _add_at_once),
     (
         "tf_keras.src.optimizers.optimizer",
         "Optimizer",

@@ -123,6 +123,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         )
         # In place of the one that TensorFlow's own __init__ has made.
         tf.distribute.Strategy.__init__(self, extended)
+        self._should_use_with_coordinator = True
         keras_seams.redirect()
 
     @property

@@ -108,7 +108,7 @@ def dataset(batch_size=32):
     return tf.data.Dataset.from_tensor_slices(data()).shuffle(512).repeat().batch(batch_size)
 
 
-def keras3_loop(steps, optimizer="adam", dtype_policy="float32", **kwargs):
+def keras3_loop(steps, dtype_policy="float32", **kwargs):
     """Trains a Keras 3 model in a coordinator's loop; returns losses, accuracy, traffic."""
     keras.utils.set_random_seed(0)
     strategy = make_strategy(**kwargs)
@@ -123,7 +123,7 @@ def keras3_loop(steps, optimizer="adam", dtype_policy="float32", **kwargs):
                     keras.layers.Dense(_CLASSES, dtype="float32"),
                 ]
             )
-            optimizer = keras.optimizers.get(optimizer)
+            optimizer = keras.optimizers.Adam(0.005)
             if dtype_policy == "mixed_float16":
                 optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     finally:
@@ -219,12 +219,6 @@ def legacy_sgd(optimizers):
     return optimizers.legacy.SGD(0.05, momentum=0.9)
 
 
-def scaled_sgd(optimizers):
-    import tf_keras
-
-    return tf_keras.mixed_precision.LossScaleOptimizer(optimizers.SGD(0.05, momentum=0.9))
-
-
 def fit(
     layers=dense_layers,
     optimizer=adam,
@@ -232,10 +226,13 @@ def fit(
     steps_per_epoch=40,
     steps_per_execution=1,
     shards=None,
+    dtype_policy="float32",
     **kwargs,
 ):
     """tf_keras's fit; returns its history and more."""
     import tf_keras
+
+    tf_keras.mixed_precision.set_global_policy(dtype_policy)
 
     if shards:
         kwargs["variable_partitioner"] = (

@@ -60,16 +60,20 @@ class PushAndPullTest(parameterized.TestCase):
         pushed = total([programs.gaussian([step, 0]) for step in range(20)])
         np.testing.assert_allclose(residual - value, pushed, rtol=0, atol=2e-4)
 
-    @parameterized.parameters(tf_gc.ThreeLC(), tf_gc.Int8(), tf_gc.Float16(), tf_gc.BFloat16())
-    def test_a_copy_follows_the_variable(self, compressor):
+    @parameterized.parameters(
+        (tf_gc.ThreeLC(), 8.0),
+        (tf_gc.Int8(), 1e-3),
+        (tf_gc.Float16(), 1e-6),
+        (tf_gc.BFloat16(), 1e-5),
+    )
+    def test_a_copy_follows_the_variable(self, compressor, tolerance):
         pushes = 30
         read, (value,), _, _ = shared_cluster(1).run(
             programs.push_in_turn, pushes, compression=compressor
         )
-        last = programs.gaussian([pushes - 1, 0])
-        error = np.abs(read[-1][0] - (value + last)).max()
-        self.assertLess(error, 8.0)  # of a walk that is at 25
-        self.assertLess(np.mean(np.square(read[-1][0] - value - last)), 3.0)
+        # A random walk: without pulls the mean square would be about 30.
+        before_last = value + programs.gaussian([pushes - 1, 0])
+        self.assertLess(np.mean(np.square(read[-1][0] - before_last)), tolerance)
 
     def test_one_pull_and_one_push_whatever_the_number_of_variables(self):
         _, _, _, traffic = shared_cluster(1).run(
@@ -191,14 +195,14 @@ class KerasTest(parameterized.TestCase):
         {"compression": tf_gc.Int8()},
     )
     def test_a_keras_3_model_learns_in_a_loop(self, **kwargs):
-        result = shared_cluster(2).run(programs.keras3_loop, 160, **kwargs)
+        result = shared_cluster(2).run(programs.keras3_loop, 200, **kwargs)
         self.assertGreater(result["accuracy"], 0.85)
-        if not kwargs.get("synchronous"):
-            self.assertEqual(result["iterations"], 160)
+        if kwargs["compression"] or kwargs.get("synchronous"):
+            self.assertEqual(result["iterations"], result["traffic"]["updates"])
 
     def test_mixed_precision_in_keras_3(self):
         result = shared_cluster(2).run(
-            programs.keras3_loop, 160, dtype_policy="mixed_float16", compression=tf_gc.ThreeLC()
+            programs.keras3_loop, 200, dtype_policy="mixed_float16", compression=tf_gc.ThreeLC()
         )
         self.assertGreater(result["accuracy"], 0.85)
 
@@ -212,7 +216,7 @@ class KerasTest(parameterized.TestCase):
         ("convolution", {"layers": programs.convolution_layers}),
         ("adamw", {"optimizer": programs.adamw}),
         ("legacy", {"optimizer": programs.legacy_sgd}),
-        ("loss_scale", {"optimizer": programs.scaled_sgd}),
+        ("mixed_precision", {"dtype_policy": "mixed_bfloat16"}),
         ("steps_per_execution", {"steps_per_execution": 10}),
         ("synchronous", {"synchronous": True}),
         ("synchronous_steps", {"synchronous": True, "steps_per_execution": 10}),
