@@ -56,10 +56,11 @@ absl::Status ToId(int64_t value, const std::string& name, uint32_t* id) {
   return absl::OkStatus();
 }
 
-absl::Status GetId(OpKernelConstruction* context, uint32_t* id) {
+absl::Status GetId(OpKernelConstruction* context, const char* name,
+                   uint32_t* id) {
   int64_t value;
-  TF_RETURN_IF_ERROR(context->GetAttr("id", &value));
-  return ToId(value, "id", id);
+  TF_RETURN_IF_ERROR(context->GetAttr(name, &value));
+  return ToId(value, name, id);
 }
 
 absl::Status GetIds(OpKernelConstruction* context, const char* name,
@@ -236,7 +237,7 @@ class AddVariableOp : public OpKernel {
  public:
   explicit AddVariableOp(OpKernelConstruction* context) : OpKernel(context) {
     std::string push, pull;
-    OP_REQUIRES_OK(context, GetId(context, &info_.id));
+    OP_REQUIRES_OK(context, GetId(context, "id", &info_.id));
     OP_REQUIRES_OK(context, context->GetAttr("variable_name", &info_.name));
     OP_REQUIRES_OK(context, context->GetAttr("shape", &info_.shape));
     OP_REQUIRES_OK(context, context->GetAttr("push", &push));
@@ -453,6 +454,7 @@ class EndUpdateOp : public OpKernel {
  public:
   explicit EndUpdateOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, GetIds(context, "ids", &ids_));
+    OP_REQUIRES_OK(context, GetId(context, "channel", &channel_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -463,12 +465,13 @@ class EndUpdateOp : public OpKernel {
     OP_REQUIRES_OK(context, LookupServer(context, &server));
     OP_REQUIRES_OK(context, ReadMultipliers(context, &multipliers));
     if (server->options().synchronous) {
-      OP_REQUIRES_OK(context,
-                     ReadVariables(context, server->Handles(), &values));
+      std::vector<Server::Handle> handles;
+      OP_REQUIRES_OK(context, server->GetHandles(ids_, &handles));
+      OP_REQUIRES_OK(context, ReadVariables(context, handles, &values));
     }
-    OP_REQUIRES_OK(
-        context, server->EndUpdate(values, multipliers, IntraOpThreads(context),
-                                   &version));
+    OP_REQUIRES_OK(context,
+                   server->EndUpdate(channel_, values, multipliers,
+                                     IntraOpThreads(context), &version));
     OP_REQUIRES_OK(context, SetScalar(context, 0, version));
   }
 
@@ -490,6 +493,7 @@ class EndUpdateOp : public OpKernel {
     return absl::OkStatus();
   }
 
+  uint32_t channel_;
   std::vector<uint32_t> ids_;
 };
 
@@ -606,6 +610,7 @@ class EncodePushOp : public OpKernel {
  public:
   explicit EncodePushOp(OpKernelConstruction* context) : OpKernel(context) {
     std::vector<std::string> codecs;
+    OP_REQUIRES_OK(context, GetId(context, "channel", &channel_));
     OP_REQUIRES_OK(context, GetIds(context, "ids", &ids_));
     OP_REQUIRES_OK(context, GetIds(context, "sparse_ids", &sparse_ids_));
     OP_REQUIRES_OK(context, context->GetAttr("codecs", &codecs));
@@ -631,9 +636,9 @@ class EncodePushOp : public OpKernel {
     OP_REQUIRES_OK(context, LookupModel(context, &model));
     OP_REQUIRES_OK(context, ReadDense(context, &dense));
     OP_REQUIRES_OK(context, ReadSparse(context, &sparse));
-    OP_REQUIRES_OK(context,
-                   model->EncodePush(dense, sparse, IntraOpThreads(context),
-                                     AllocateMessage(context)));
+    OP_REQUIRES_OK(context, model->EncodePush(channel_, dense, sparse,
+                                              IntraOpThreads(context),
+                                              AllocateMessage(context)));
   }
 
  private:
@@ -673,6 +678,7 @@ class EncodePushOp : public OpKernel {
     return absl::OkStatus();
   }
 
+  uint32_t channel_;
   std::vector<uint32_t> ids_, sparse_ids_;
   std::vector<CodecSpec> codecs_;
   std::vector<int64_t> start_versions_;
@@ -698,7 +704,7 @@ class SettlePushOp : public OpKernel {
 class WriteResidualOp : public OpKernel {
  public:
   explicit WriteResidualOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, GetId(context, &id_));
+    OP_REQUIRES_OK(context, GetId(context, "id", &id_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -716,7 +722,7 @@ class WriteResidualOp : public OpKernel {
 class ReadOp : public OpKernel {
  public:
   explicit ReadOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, GetId(context, &id_));
+    OP_REQUIRES_OK(context, GetId(context, "id", &id_));
     OP_REQUIRES_OK(context, context->GetAttr("shape", &shape_));
   }
 

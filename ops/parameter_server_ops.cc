@@ -230,9 +230,8 @@ REGISTER_OP("TfGc>AddVariable")
 Adds a variable to those that a server publishes.
 
 server: Handle from ParameterServer.
-variable: Handle of a float32 variable on the same device. It is read when a
-  version is published; till it is initialized, and when it is gone, it is left
-  out.
+variable: Handle of a variable on the same device. What is pulled or published
+  must be float32; till it is initialized, and when it is gone, it is left out.
 id: Number of the variable, less than 2^32, the same in all processes.
 variable_name: Its name, for error messages.
 shape: Its shape, fully defined.
@@ -342,6 +341,7 @@ REGISTER_OP("TfGc>EncodePush")
     .Attr("codecs: list(string)")
     .Attr("start_versions: list(int)")
     .Attr("sparse_ids: list(int)")
+    .Attr("channel: int >= 0 = 0")
     .Output("push: uint8")
     .SetIsStateful()
     .SetShapeFn(EncodePushShape)
@@ -363,6 +363,7 @@ codecs: The codecs of the dense gradients.
 start_versions: The versions of the model from which on these are used; before,
   gradients travel as float32.
 sparse_ids: The variables of the sparse gradients.
+channel: Which rounds the push belongs to: of one of several optimizers.
 push: A vector of bytes for AccumulatePush.
 )doc");
 
@@ -381,8 +382,9 @@ server: Handle from ParameterServer.
 push: From EncodePush.
 master: Whether this server, of several, says when a round is complete.
 accepted: A scalar: whether the push counts. In rounds it does if it was computed
-  on the server's version and no update is under way; asynchronously, if it is
-  not too stale.
+  on the last version that an update of its channel has published, or a later
+  one, and no update of the channel is under way; asynchronously, if it is not
+  too stale.
 ready: A scalar: whether the worker now makes an update, from TakeGradients to
   EndUpdate. In rounds that is the one whose push completes the round, or, if
   that worker takes longer than the lease, the next one that pushes.
@@ -425,22 +427,25 @@ REGISTER_OP("TfGc>EndUpdate")
     .Input("multipliers: float")
     .Attr("M: int >= 0")
     .Attr("ids: list(int)")
+    .Attr("channel: int >= 0 = 0")
     .Output("version: int64")
     .SetIsStateful()
     .SetShapeFn(EndUpdateShape)
     .Doc(R"doc(
 Ends an update of the variables.
 
-In rounds it publishes the next version, opens the next round, and answers the
-pulls that wait for it. Asynchronously it counts the update: once enough of them
-have been made, the next pull publishes.
+In rounds it publishes the next version, opens the channel's next round, and
+answers the pulls that wait for it. Asynchronously it counts the update: once
+enough of them have been made, the next pull publishes what has been pulled
+before.
 
 server: Handle from ParameterServer.
 updated: Handles of the variables that the update has written to, so that this
   op comes after it.
 multipliers: A vector: by variable of `ids`, 3LC's sparsity multiplier s of its
   changes, 1 <= s < 2; not looked at for other codecs.
-ids: Variables whose multipliers are set.
+ids: Variables that are published, if they have changed.
+channel: Whose round it was.
 version: The server's version now, a scalar.
 )doc");
 
@@ -452,8 +457,8 @@ REGISTER_OP("TfGc>PublishWhole")
     .Doc(R"doc(
 Publishes a new version with variables as they are, uncompressed.
 
-For what has been written to them by other means than an update. Pushes in an
-open round are forgotten.
+For what has been written to them by other means than an update. Pushes in open
+rounds are forgotten.
 
 server: Handle from ParameterServer.
 ids: The variables.

@@ -15,6 +15,12 @@ inline tensorflow::Tensor NewFloats(int64_t n) {
   return tensorflow::Tensor(tensorflow::DT_FLOAT, tensorflow::TensorShape({n}));
 }
 
+inline tensorflow::Tensor Zeros(int64_t n) {
+  tensorflow::Tensor zeros = NewFloats(n);
+  std::fill_n(zeros.flat<float>().data(), n, 0.0f);
+  return zeros;
+}
+
 inline tensorflow::Tensor NewBytes(int64_t n) {
   return tensorflow::Tensor(tensorflow::DT_UINT8, tensorflow::TensorShape({n}));
 }

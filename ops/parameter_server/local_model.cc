@@ -27,12 +27,6 @@ uint64_t RandomNumber() {
   return uint64_t{device()} << 32 | device();
 }
 
-Tensor Zeros(int64_t n) {
-  Tensor zeros = NewFloats(n);
-  std::fill_n(FloatsOf(&zeros), n, 0.0f);
-  return zeros;
-}
-
 Tensor Constant(float value) {
   Tensor tensor = NewFloats(1);
   *FloatsOf(&tensor) = value;
@@ -130,7 +124,7 @@ absl::Status LocalModel::Apply(const uint8_t* bytes, int64_t size,
   }
   std::lock_guard<std::mutex> lock(mutex_);
   *version = version_;
-  if (message.request != RequestLocked(ids).Fingerprint()) {
+  if (message.tag != RequestLocked(ids).Fingerprint()) {
     return absl::OkStatus();
   }
   for (const Message::Entry& entry : message.entries) {
@@ -160,8 +154,7 @@ absl::Status LocalModel::CheckEntry(const Message::Entry& entry,
   if (asked == sizes.end()) return error("it was not asked for");
   const int64_t n = asked->second;
   if (entry.codec == Codec::kThcNorms) {
-    if (!HasThcNorms(entry.body, entry.size)) return error("a scale is NaN");
-    return CheckThcNorms(entry.body, entry.size, n, what);
+    return CheckThcScales(entry.body, entry.size, n, what);
   }
   if (!IsPlain(entry.codec)) return error("the codec is one of pushes");
   const auto found = variables_.find(entry.id);
@@ -176,16 +169,11 @@ absl::Status LocalModel::CheckEntry(const Message::Entry& entry,
 void LocalModel::ApplyEntry(const Message::Entry& entry, int64_t n,
                             const ParallelFor& parallel_for) {
   Variable& variable = variables_[entry.id];
-  const auto copy = [&](int64_t count, float* to) {
-    std::copy_n(entry.body, count * sizeof(float),
-                reinterpret_cast<uint8_t*>(to));
-  };
   if (entry.codec == Codec::kThcNorms) {
-    const int64_t blocks = ThcBlocks(n).count;
-    variable.scales = NewFloats(blocks);
-    copy(blocks, FloatsOf(&*variable.scales));
+    variable.scales = DecodeThcScales(entry.body, entry.size);
   } else if (entry.codec == Codec::kFloat32) {
-    copy(n, Overwrite(n, &variable.value));
+    std::copy_n(entry.body, entry.size,
+                reinterpret_cast<uint8_t*>(Overwrite(n, &variable.value)));
     variable.version = -1;  // there is one now
   } else {
     DecodeAdd(entry.codec, entry.body, entry.size, n, Mutable(&variable.value),
@@ -210,7 +198,8 @@ absl::Status LocalModel::Read(uint32_t id, const TensorShape& shape,
 
 // ---- Pushes
 
-absl::Status LocalModel::EncodePush(const std::vector<DenseGradient>& dense,
+absl::Status LocalModel::EncodePush(uint32_t channel,
+                                    const std::vector<DenseGradient>& dense,
                                     const std::vector<SparseGradient>& sparse,
                                     const ParallelFor& parallel_for,
                                     const Allocate& allocate) {
@@ -232,7 +221,7 @@ absl::Status LocalModel::EncodePush(const std::vector<DenseGradient>& dense,
   }
   if (!status.ok()) return status;
 
-  MessageWriter writer(Kind::kPush);
+  MessageWriter writer(Kind::kPush, channel);
   writer.set_version(version_);
   for (const DenseGradient& gradient : dense) {
     EncodeDense(gradient, parallel_for, &writer);
@@ -350,8 +339,8 @@ void LocalModel::EncodeThc(const DenseGradient& gradient,
   if (!is_finite) norms = Constant(kNan);
 
   const bool is_compressed = version_ >= gradient.start_version &&
-                             variable.scales &&
-                             variable.scales->NumElements() == blocks;
+                             variable.scales.version > 0 &&
+                             variable.scales.values.NumElements() == blocks;
   if (!is_compressed) {
     writer->Add(id, Codec::kFloat32, t);
     writer->Add(id, Codec::kThcNorms, norms);
@@ -362,16 +351,13 @@ void LocalModel::EncodeThc(const DenseGradient& gradient,
     writer->Add(id, Codec::kThcIndices, norms);
     return;
   }
-  variable.sent = {gradient.codec->thc, *variable.scales};
-  const ThcSpec& spec = variable.sent.spec;
-  const kernels::Seed signs = ThcSigns(spec, id, version_);
-  const ThcQuantizer quantizer(&spec, n, FloatsOf(*variable.scales), signs);
+  variable.sent = {gradient.codec->thc, variable.scales};
+  const ThcQuantizer quantizer(&variable.sent.spec, id, n, variable.scales);
   const int64_t head = norms.TotalBytes();
-  Tensor body = NewBytes(head + ThcIndicesSize(spec, n));
+  Tensor body = NewBytes(head + ThcIndicesSize(variable.sent.spec, n));
   std::copy_n(norms.tensor_data().data(), head, BytesOf(&body));
   uint8_t* const indices = BytesOf(&body) + head;
-  quantizer.Quantize(FloatsOf(t), ThcRounding(signs, number_ + pushes_),
-                     indices, parallel_for);
+  quantizer.Quantize(FloatsOf(t), number_ + pushes_, indices, parallel_for);
   writer->Add(id, Codec::kThcIndices, body);
   variable.residual.reset();
   if (!gradient.codec->feedback) return;
@@ -412,13 +398,13 @@ absl::Status LocalModel::SettlePush(const uint8_t* bytes, int64_t size,
     return absl::OkStatus();
   }
   for (const Message::Entry& entry : message.entries) {
-    const absl::Status taken = TakeBack(entry, message.version, parallel_for);
+    const absl::Status taken = TakeBack(entry, parallel_for);
     if (!taken.ok()) return taken;
   }
   return absl::OkStatus();
 }
 
-absl::Status LocalModel::TakeBack(const Message::Entry& entry, int64_t version,
+absl::Status LocalModel::TakeBack(const Message::Entry& entry,
                                   const ParallelFor& parallel_for) {
   if (entry.codec == Codec::kThcNorms) return absl::OkStatus();
   const std::string what = absl::StrCat("variable ", entry.id, " of the push");
@@ -442,7 +428,7 @@ absl::Status LocalModel::TakeBack(const Message::Entry& entry, int64_t version,
   }
   Tensor values;
   const absl::Status decoded =
-      DecodePushed(entry, version, what, variable, parallel_for, &values);
+      DecodePushed(entry, what, variable, parallel_for, &values);
   if (!decoded.ok() || !AllFinite(FloatsOf(values), n, parallel_for)) {
     return decoded;
   }
@@ -458,7 +444,7 @@ absl::Status LocalModel::TakeBack(const Message::Entry& entry, int64_t version,
 // The values of a dense gradient that an entry has carried, NaN if that says
 // so.
 absl::Status LocalModel::DecodePushed(const Message::Entry& entry,
-                                      int64_t version, const std::string& what,
+                                      const std::string& what,
                                       const Variable& variable,
                                       const ParallelFor& parallel_for,
                                       Tensor* values) {
@@ -486,8 +472,7 @@ absl::Status LocalModel::DecodePushed(const Message::Entry& entry,
     std::fill_n(FloatsOf(values), n, kNan);
     return absl::OkStatus();
   }
-  const ThcQuantizer quantizer(&spec, n, FloatsOf(variable.sent.scales),
-                               ThcSigns(spec, entry.id, version));
+  const ThcQuantizer quantizer(&spec, entry.id, n, variable.sent.scales);
   *values = DecodeIndices(quantizer, n,
                           entry.body + ThcBlocks(n).count * sizeof(float),
                           parallel_for);

@@ -74,10 +74,11 @@ class LocalModel : public tensorflow::ResourceBase {
   // Where a message of so many bytes goes.
   using Allocate = std::function<absl::Status(int64_t size, uint8_t** bytes)>;
 
-  // Writes a push of gradients plus residuals, in the codecs or, before a
-  // variable's start_version, in float32. What is not delivered becomes the
-  // residual; where gradient plus residual is not finite it stays.
-  absl::Status EncodePush(const std::vector<DenseGradient>& dense,
+  // Writes a push, to a channel, of gradients plus residuals, in the codecs or,
+  // before a variable's start_version, in float32. What is not delivered
+  // becomes the residual; where gradient plus residual is not finite it stays.
+  absl::Status EncodePush(uint32_t channel,
+                          const std::vector<DenseGradient>& dense,
                           const std::vector<SparseGradient>& sparse,
                           const kernels::ParallelFor& parallel_for,
                           const Allocate& allocate);
@@ -96,12 +97,12 @@ class LocalModel : public tensorflow::ResourceBase {
   // THC's quantisation of a push.
   struct SentThc {
     ThcSpec spec;
-    tensorflow::Tensor scales;
+    ThcScales scales;
   };
   struct Variable {
     int64_t version = 0;  // of the copy; 0 if there is none
     tensorflow::Tensor value;
-    std::optional<tensorflow::Tensor> scales;    // THC's, from the server
+    ThcScales scales;                            // from the server
     std::optional<tensorflow::Tensor> residual;  // none: zeros
     Rows pending;                                // of pushes taken back
     int64_t pushed_size = 0;  // values of a gradient, or of its rows
@@ -124,10 +125,10 @@ class LocalModel : public tensorflow::ResourceBase {
                  const kernels::ParallelFor& parallel_for,
                  MessageWriter* writer);
   void EncodeSparse(const SparseGradient& gradient, MessageWriter* writer);
-  absl::Status TakeBack(const Message::Entry& entry, int64_t version,
+  absl::Status TakeBack(const Message::Entry& entry,
                         const kernels::ParallelFor& parallel_for);
 
-  static absl::Status DecodePushed(const Message::Entry& entry, int64_t version,
+  static absl::Status DecodePushed(const Message::Entry& entry,
                                    const std::string& what,
                                    const Variable& variable,
                                    const kernels::ParallelFor& parallel_for,

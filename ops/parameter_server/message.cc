@@ -17,7 +17,7 @@ struct Layout {
   uint8_t kind;
   uint16_t reserved;
   uint32_t entries;
-  uint32_t request;
+  uint32_t tag;
   int64_t version;
   uint64_t size;
 };
@@ -53,9 +53,6 @@ absl::Status CheckHeader(Kind kind, const Layout& header, int64_t size) {
   }
   if (header.version < 0) {
     return Damaged(kind, "the version of the model is ", header.version);
-  }
-  if (kind == Kind::kPush && header.request != 0) {
-    return Damaged(kind, "the request is ", header.request, ", expected 0");
   }
   return absl::OkStatus();
 }
@@ -142,7 +139,7 @@ void MessageWriter::Write(uint8_t* out) const {
   header.wire_version = kWireVersion;
   header.kind = static_cast<uint8_t>(kind_);
   header.entries = static_cast<uint32_t>(entries_.size());
-  header.request = request_;
+  header.tag = tag_;
   header.version = version_;
   header.size = static_cast<uint64_t>(size_);
   std::memcpy(out, &header, kHeaderSize);
@@ -169,7 +166,7 @@ absl::Status ReadMessage(Kind kind, const uint8_t* bytes, int64_t size,
     return Damaged(kind, "the number of entries is ", header.entries,
                    ", more than fit in ", size, " bytes");
   }
-  *message = {header.request, header.version, {}};
+  *message = {header.tag, header.version, {}};
   message->entries.resize(header.entries);
   const uint8_t* at = bytes + kHeaderSize;
   const uint8_t* const end = bytes + size;

@@ -44,9 +44,9 @@ int64_t EntrySize(uint32_t id, int64_t size);
 // A message that is about to be sent. Bodies are kept, not copied.
 class MessageWriter {
  public:
-  // A pull carries the fingerprint of the request that it answers.
-  explicit MessageWriter(Kind kind, uint32_t request = 0)
-      : kind_(kind), request_(request) {}
+  // The tag of a push is its channel, that of a pull the fingerprint of the
+  // request that it answers.
+  MessageWriter(Kind kind, uint32_t tag) : kind_(kind), tag_(tag) {}
 
   // The version that a push was computed on, or that a pull leads to.
   void set_version(int64_t version) { version_ = version; }
@@ -72,7 +72,7 @@ class MessageWriter {
   };
 
   const Kind kind_;
-  const uint32_t request_;
+  const uint32_t tag_;
   int64_t version_ = 0;
   int64_t size_ = kHeaderSize;
   std::vector<Entry> entries_;
@@ -87,7 +87,7 @@ struct Message {
     int64_t size;
   };
 
-  uint32_t request;
+  uint32_t tag;
   int64_t version;
   std::vector<Entry> entries;
 };

@@ -135,12 +135,12 @@ void PublishedModel::SetScales(uint32_t id, const Tensor& scales) {
   }
 }
 
-const float* PublishedModel::Scales(uint32_t id, int64_t version) const {
-  const std::deque<VersionedScales>& scales = variables_.at(id).scales;
+ThcScales PublishedModel::Scales(uint32_t id, int64_t version) const {
+  const std::deque<ThcScales>& scales = variables_.at(id).scales;
   for (auto it = scales.rbegin(); it != scales.rend(); ++it) {
-    if (it->version <= version) return FloatsOf(it->scales);
+    if (it->version <= version) return *it;
   }
-  return nullptr;
+  return {};
 }
 
 void PublishedModel::AddEntries(uint32_t id, int64_t version,
@@ -153,7 +153,7 @@ void PublishedModel::AddEntries(uint32_t id, int64_t version,
     return !has_copy || other > version;
   };
   if (!variable.scales.empty() && is_new(variable.scales.back().version)) {
-    writer->Add(id, Codec::kThcNorms, variable.scales.back().scales);
+    writer->Add(id, Codec::kThcNorms, EncodeThcScales(variable.scales.back()));
   }
   int64_t missing = 0;
   for (const Delta& delta : variable.log) {

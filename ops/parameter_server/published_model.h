@@ -54,9 +54,9 @@ class PublishedModel {
   // THC's scales of this version and those that follow.
   void SetScales(uint32_t id, const tensorflow::Tensor& scales);
 
-  // THC's scales that workers with this version have, or null if there are
+  // THC's scales that workers with this version have; of version 0 if there are
   // none, or they are forgotten.
-  const float* Scales(uint32_t id, int64_t version) const;
+  ThcScales Scales(uint32_t id, int64_t version) const;
 
   // Adds to a pull what a worker lacks that has this version of a variable, 0
   // for none: nothing, what has changed since, or the whole variable.
@@ -72,10 +72,6 @@ class PublishedModel {
     int64_t version;  // that it leads to
     tensorflow::Tensor body;
   };
-  struct VersionedScales {
-    int64_t version;  // the first one with them
-    tensorflow::Tensor scales;
-  };
   struct Variable {
     const VariableInfo* info;
     float multiplier = 1;
@@ -83,7 +79,7 @@ class PublishedModel {
     int64_t since = 0;      // the version from which the log leads on
     std::deque<Delta> log;  // of at most 4 bytes per value
     int64_t log_bytes = 0;
-    std::deque<VersionedScales> scales;  // as much
+    std::deque<ThcScales> scales;  // as much
   };
 
   bool PublishOne(const tensorflow::Tensor& value,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "ops/kernels/three_lc.h"
 #include "ops/parameter_server/buffers.h"
 #include "ops/parameter_server/thc.h"
 
@@ -87,12 +88,7 @@ int64_t CountValues(const PushEntry& entry) {
 bool Round::Add(const std::vector<PushEntry>& push,
                 const ParallelFor& parallel_for) {
   for (const PushEntry& entry : push) {
-    if (entry.codec != Codec::kThcIndices) continue;
-    const Accumulator* const accumulator = Find(*entry.variable);
-    const int64_t pushes =
-        accumulator == nullptr ? 0 : accumulator->lane_pushes;
-    const int64_t g = entry.variable->push.thc.granularity();
-    if ((pushes + 1) * g > kLargestThcSum) return false;
+    if (!accumulators_[entry.variable->id].HasRoom(entry)) return false;
   }
   for (const PushEntry& entry : push) {
     accumulators_[entry.variable->id].Add(entry, parallel_for);
@@ -107,6 +103,13 @@ void Round::AddNorms(const std::vector<PushEntry>& push) {
       accumulators_[entry.variable->id].AddNorms(entry);
     }
   }
+}
+
+bool Round::Accumulator::HasRoom(const PushEntry& entry) const {
+  if (entry.codec != Codec::kThcIndices) return true;
+  const int64_t g = entry.variable->push.thc.granularity();
+  return (lane_pushes + 1) * g <= kLargestThcSum &&
+         (lane_pushes == 0 || scales.version == entry.scales.version);
 }
 
 void Round::Accumulator::Add(const PushEntry& entry,
@@ -149,7 +152,8 @@ void Round::Accumulator::AddIndices(const PushEntry& entry,
   }
   const ThcBlocks blocks(n);
   if (lane_pushes++ == 0) lanes.assign(blocks.padded(), 0);
-  ThcQuantizer(&entry.variable->push.thc, n, /*scales=*/nullptr, /*signs=*/{})
+  scales = entry.scales;
+  ThcQuantizer(&entry.variable->push.thc, entry.variable->id, n, scales)
       .Add(entry.body + blocks.count * sizeof(float), lanes.data(),
            parallel_for);
 }
@@ -167,23 +171,20 @@ const Round::Accumulator* Round::Find(const VariableInfo& variable) const {
   return found == accumulators_.end() ? nullptr : &found->second;
 }
 
-void Round::Sum(const VariableInfo& variable, const float* scales, float* sum,
-                const ParallelFor& parallel_for) const {
+void Round::AddSum(const VariableInfo& variable, float* values,
+                   const ParallelFor& parallel_for) const {
   const int64_t n = variable.size();
   const Accumulator* const accumulator = Find(variable);
-  if (accumulator != nullptr && accumulator->has_sum) {
-    std::copy_n(FloatsOf(accumulator->sum), n, sum);
-  } else {
-    std::fill_n(sum, n, 0.0f);
-  }
   if (accumulator == nullptr) return;
+  if (accumulator->has_sum) {
+    kernels::AddResidual(FloatsOf(accumulator->sum), values, n, values);
+  }
   if (accumulator->lane_pushes > 0) {
-    const ThcSpec& thc = variable.push.thc;
-    ThcQuantizer(&thc, n, scales, ThcSigns(thc, variable.id, version_))
-        .DecodeAdd(accumulator->lanes.data(), accumulator->lane_pushes, sum,
+    ThcQuantizer(&variable.push.thc, variable.id, n, accumulator->scales)
+        .DecodeAdd(accumulator->lanes.data(), accumulator->lane_pushes, values,
                    parallel_for);
   }
-  AddRows(accumulator->rows, sum);
+  AddRows(accumulator->rows, values);
 }
 
 absl::Status Round::TakeRows(const VariableInfo& variable, Rows* rows) const {
@@ -205,8 +206,7 @@ const std::vector<float>* Round::Norms(const VariableInfo& variable) const {
   return &accumulator->norms;
 }
 
-void Round::Clear(int64_t version) {
-  version_ = version;
+void Round::Clear() {
   pushes_ = 0;
   for (auto& [id, accumulator] : accumulators_) {
     accumulator.has_sum = false;

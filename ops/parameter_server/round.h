@@ -12,6 +12,7 @@
 #include "ops/kernels/parallel.h"
 #include "ops/parameter_server/message.h"
 #include "ops/parameter_server/rows.h"
+#include "ops/parameter_server/thc.h"
 #include "ops/parameter_server/variable.h"
 #include "tensorflow/core/framework/tensor.h"
 
@@ -23,6 +24,7 @@ struct PushEntry {
   Codec codec;
   const uint8_t* body;
   int64_t size;
+  ThcScales scales;  // for kThcIndices: those that the worker has used
 };
 
 // DataLoss unless all bodies can be decoded, in the codec of their variable or
@@ -33,26 +35,23 @@ absl::Status CheckPush(const std::vector<PushEntry>& push,
 // The values of a gradient that an entry, of a checked push, stands for.
 int64_t CountValues(const PushEntry& entry);
 
-// Sums of pushes that CheckPush finds right, all of them computed on one
-// version of the model. Not thread-safe: the server guards it.
+// Sums of pushes that CheckPush finds right. Not thread-safe: the server guards
+// it.
 class Round {
  public:
-  explicit Round(int64_t version) : version_(version) {}
-
-  // Adds a push. False, with nothing done, if sums of THC could overflow.
+  // Adds a push. False, with nothing done, if sums of THC could overflow, or
+  // are those of other scales.
   bool Add(const std::vector<PushEntry>& push,
            const kernels::ParallelFor& parallel_for);
 
   // Takes notice of the norms of a push, and of nothing else.
   void AddNorms(const std::vector<PushEntry>& push);
 
-  int64_t version() const { return version_; }
   int64_t pushes() const { return pushes_; }
 
-  // Writes the sum of a variable, decoded. `scales` are THC's for this version,
-  // null if no push had indices.
-  void Sum(const VariableInfo& variable, const float* scales, float* sum,
-           const kernels::ParallelFor& parallel_for) const;
+  // Adds the sum of a variable, decoded, to its values.
+  void AddSum(const VariableInfo& variable, float* values,
+              const kernels::ParallelFor& parallel_for) const;
 
   // The rows of all pushes, one after the other. InvalidArgument if a push had
   // all values of the variable.
@@ -62,11 +61,12 @@ class Round {
   // had any that were finite.
   const std::vector<float>* Norms(const VariableInfo& variable) const;
 
-  // Starts anew, on this version.
-  void Clear(int64_t version);
+  // Starts anew.
+  void Clear();
 
  private:
   struct Accumulator {
+    bool HasRoom(const PushEntry& entry) const;
     void Add(const PushEntry& entry, const kernels::ParallelFor& parallel_for);
     void AddNorms(const PushEntry& entry);
     void AddIndices(const PushEntry& entry,
@@ -78,13 +78,13 @@ class Round {
     tensorflow::Tensor sum;
     int64_t lane_pushes = 0;  // of which the lanes are the sum
     std::vector<uint16_t> lanes;
+    ThcScales scales;  // of the lanes
     Rows rows;
     std::vector<float> norms;  // empty if there are none
   };
 
   const Accumulator* Find(const VariableInfo& variable) const;
 
-  int64_t version_;
   int64_t pushes_ = 0;
   std::map<uint32_t, Accumulator> accumulators_;
 };

@@ -36,6 +36,13 @@ absl::Status CheckInfo(const VariableInfo& info, const ServerOptions& options) {
       "; use a smaller granularity"));
 }
 
+// Whether it is known what all indices of THC stand for.
+bool HasScales(const std::vector<PushEntry>& push) {
+  return std::all_of(push.begin(), push.end(), [](const PushEntry& entry) {
+    return entry.codec != Codec::kThcIndices || entry.scales.version > 0;
+  });
+}
+
 bool AreEqual(const VariableInfo& a, const VariableInfo& b) {
   return a.name == b.name && a.shape == b.shape && a.push.text == b.push.text &&
          a.pull.text == b.pull.text && a.start_version == b.start_version;
@@ -71,15 +78,6 @@ absl::Status Server::AddVariable(const VariableInfo& info,
 
 // ---- Reading variables
 
-std::vector<Server::Handle> Server::Handles() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<Handle> handles;
-  for (const auto& [id, variable] : variables_) {
-    handles.push_back({&variable.info, variable.handle});
-  }
-  return handles;
-}
-
 absl::Status Server::GetHandles(const std::vector<uint32_t>& ids,
                                 std::vector<Handle>* handles) const {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -99,25 +97,27 @@ absl::Status Server::GetHandlesForPull(const std::vector<uint32_t>& ids,
     const Variable* variable = nullptr;
     const absl::Status found = Find(id, &variable);
     if (!found.ok()) return found;
-    if (!IsVersionDue() && !model_.HasValue(id)) {
+    if (!model_.HasValue(id)) {
       handles->push_back({&variable->info, variable->handle});
     }
   }
   if (!IsVersionDue()) return absl::OkStatus();
   for (const auto& [id, variable] : variables_) {
-    handles->push_back({&variable.info, variable.handle});
+    if (model_.HasValue(id)) {
+      handles->push_back({&variable.info, variable.handle});
+    }
   }
   return absl::OkStatus();
 }
 
 void Server::Refresh(const Values& values, const ParallelFor& parallel_for) {
   std::lock_guard<std::mutex> lock(mutex_);
+  model_.Capture(values);
   // Another pull may have been first.
-  if (IsVersionDue()) {
-    Publish(values, parallel_for);
-  } else {
-    model_.Capture(values);
-  }
+  if (!IsVersionDue()) return;
+  model_.Publish(values, parallel_for);
+  for (auto& [number, channel] : channels_) EndRound(&channel);
+  updates_due_ = 0;
 }
 
 absl::Status Server::Find(uint32_t id, const Variable** variable) const {
@@ -196,12 +196,12 @@ bool Server::Park(const PullRequest& request, int64_t ticket,
 // ---- Pushes
 
 absl::Status Server::ReadPush(const uint8_t* bytes, int64_t size,
-                              const ParallelFor& parallel_for, int64_t* version,
-                              std::vector<PushEntry>* push) const {
+                              const ParallelFor& parallel_for,
+                              Push* push) const {
   Message message;
   const absl::Status read = ReadMessage(Kind::kPush, bytes, size, &message);
   if (!read.ok()) return read;
-  *version = message.version;
+  *push = {message.version, message.tag, {}};
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (const Message::Entry& entry : message.entries) {
@@ -211,77 +211,75 @@ absl::Status Server::ReadPush(const uint8_t* bytes, int64_t size,
                                                 entry.id,
                                                 " was added to this server"));
       }
-      push->push_back(
-          {&found->second.info, entry.codec, entry.body, entry.size});
+      push->entries.push_back({&found->second.info, entry.codec, entry.body,
+                               entry.size,
+                               model_.Scales(entry.id, message.version)});
     }
   }
-  return CheckPush(*push, parallel_for);
+  return CheckPush(push->entries, parallel_for);
 }
 
 absl::Status Server::AccumulatePush(const uint8_t* bytes, int64_t size,
                                     bool master,
                                     const ParallelFor& parallel_for,
                                     bool* accepted, bool* ready) {
-  int64_t version;
-  std::vector<PushEntry> push;
-  const absl::Status read =
-      ReadPush(bytes, size, parallel_for, &version, &push);
+  Push push;
+  const absl::Status read = ReadPush(bytes, size, parallel_for, &push);
   if (!read.ok()) return read;
   std::lock_guard<std::mutex> lock(mutex_);
   CountPush(size, push);
   if (options_.synchronous) {
-    AddToRound(version, push, master, parallel_for, accepted, ready);
+    AddToRound(push, master, parallel_for, accepted, ready);
   } else {
-    const int64_t staleness = model_.version() - version;
+    const int64_t staleness = model_.version() - push.version;
     *accepted =
         (options_.max_staleness < 0 || staleness <= options_.max_staleness) &&
-        HasScales(push, version);
+        HasScales(push.entries);
     *ready = *accepted;
-    if (*accepted) round_.AddNorms(push);
+    if (*accepted) FindChannel(push.channel)->round.AddNorms(push.entries);
   }
   ++(*accepted ? pushes_accepted_ : pushes_dropped_);
   return absl::OkStatus();
 }
 
-void Server::CountPush(int64_t size, const std::vector<PushEntry>& push) {
+void Server::CountPush(int64_t size, const Push& push) {
   bytes_pushed_ += size;
-  for (const PushEntry& entry : push) {
-    const VariableInfo& info = *entry.variable;
-    VariableTraffic& traffic = variables_.at(info.id).traffic;
+  for (const PushEntry& entry : push.entries) {
+    const uint32_t id = entry.variable->id;
+    VariableTraffic& traffic = variables_.at(id).traffic;
     traffic.values_pushed += CountValues(entry);
-    traffic.bytes_pushed += EntrySize(info.id, entry.size);
+    traffic.bytes_pushed += EntrySize(id, entry.size);
   }
 }
 
-// Whether it is known what all indices of THC stand for.
-bool Server::HasScales(const std::vector<PushEntry>& push,
-                       int64_t version) const {
-  return std::all_of(push.begin(), push.end(), [&](const PushEntry& entry) {
-    return entry.codec != Codec::kThcIndices ||
-           model_.Scales(entry.variable->id, version) != nullptr;
-  });
+Server::Channel* Server::FindChannel(uint32_t channel) {
+  const auto [found, is_new] = channels_.try_emplace(channel);
+  if (is_new) found->second.since = whole_version_;
+  return &found->second;
 }
 
-void Server::AddToRound(int64_t version, const std::vector<PushEntry>& push,
-                        bool master, const ParallelFor& parallel_for,
-                        bool* accepted, bool* ready) {
+void Server::AddToRound(const Push& push, bool master,
+                        const ParallelFor& parallel_for, bool* accepted,
+                        bool* ready) {
+  Channel* const channel = FindChannel(push.channel);
   *accepted = *ready = false;
-  if (is_updating_) {
+  if (channel->is_updating) {
     // Whoever was to make the update may have died.
-    *ready = master && env_->NowMicros() >= lease_end_micros_;
-    if (*ready) BeginUpdate();
+    *ready = master && env_->NowMicros() >= channel->lease_end_micros;
     leases_passed_on_ += *ready;
-    return;
+  } else {
+    *accepted = push.version >= channel->since &&
+                push.version <= model_.version() && HasScales(push.entries) &&
+                channel->round.Add(push.entries, parallel_for);
+    *ready = *accepted && master &&
+             channel->round.pushes() >= options_.pushes_per_round;
   }
-  *accepted = version == model_.version() && HasScales(push, version) &&
-              round_.Add(push, parallel_for);
-  *ready = *accepted && master && round_.pushes() >= options_.pushes_per_round;
-  if (*ready) BeginUpdate();
+  if (*ready) BeginUpdate(channel);
 }
 
-void Server::BeginUpdate() {
-  is_updating_ = true;
-  lease_end_micros_ =
+void Server::BeginUpdate(Channel* channel) const {
+  channel->is_updating = true;
+  channel->lease_end_micros =
       env_->NowMicros() + static_cast<uint64_t>(options_.lease_seconds * 1e6);
 }
 
@@ -290,28 +288,25 @@ absl::Status Server::TakeGradients(const uint8_t* bytes, int64_t size,
                                    const std::vector<uint32_t>& sparse_ids,
                                    const ParallelFor& parallel_for,
                                    Gradients* gradients) {
-  std::vector<PushEntry> push;
-  int64_t version = 0;
-  absl::Status status;
-  if (!options_.synchronous) {
-    status.Update(ReadPush(bytes, size, parallel_for, &version, &push));
-  }
+  Push push;
+  absl::Status status = ReadPush(bytes, size, parallel_for, &push);
   std::vector<const VariableInfo*> dense, sparse;
   std::lock_guard<std::mutex> lock(mutex_);
   status.Update(FindAll(ids, &dense));
   status.Update(FindAll(sparse_ids, &sparse));
   if (!status.ok()) return status;
   if (options_.synchronous) {
-    if (!is_updating_) BeginUpdate();
-    return TakeMeans(round_, dense, sparse, parallel_for, gradients);
+    Channel* const channel = FindChannel(push.channel);
+    if (!channel->is_updating) BeginUpdate(channel);
+    return TakeMeans(channel->round, dense, sparse, parallel_for, gradients);
   }
-  if (!HasScales(push, version)) {
+  if (!HasScales(push.entries)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "push: the scales of version ", version,
+        "push: the scales of version ", push.version,
         " are forgotten: take the gradients of accepted pushes only"));
   }
-  Round round(version);
-  round.Add(push, parallel_for);
+  Round round;
+  round.Add(push.entries, parallel_for);
   return TakeMeans(round, dense, sparse, parallel_for, gradients);
 }
 
@@ -328,8 +323,9 @@ absl::Status Server::TakeMeans(const Round& round,
                    [=](float value) { return value / divisor; });
   };
   for (const VariableInfo* variable : dense) {
-    gradients->dense.push_back(Sum(round, *variable, parallel_for));
+    gradients->dense.push_back(Zeros(variable->size()));
     float* const values = FloatsOf(&gradients->dense.back());
+    round.AddSum(*variable, values, parallel_for);
     parallel_for(variable->size(), /*cost=*/1, [=](int64_t begin, int64_t end) {
       divide(values + begin, end - begin);
     });
@@ -344,16 +340,8 @@ absl::Status Server::TakeMeans(const Round& round,
   return absl::OkStatus();
 }
 
-Tensor Server::Sum(const Round& round, const VariableInfo& variable,
-                   const ParallelFor& parallel_for) const {
-  Tensor sum = NewFloats(variable.size());
-  round.Sum(variable, model_.Scales(variable.id, round.version()),
-            FloatsOf(&sum), parallel_for);
-  return sum;
-}
-
 absl::Status Server::EndUpdate(
-    const Values& values,
+    uint32_t channel, const Values& values,
     const std::vector<std::pair<uint32_t, float>>& multipliers,
     const ParallelFor& parallel_for, int64_t* version) {
   {
@@ -372,7 +360,8 @@ absl::Status Server::EndUpdate(
     }
     ++updates_;
     if (options_.synchronous) {
-      Publish(values, parallel_for);
+      model_.Publish(values, parallel_for);
+      EndRound(FindChannel(channel));
     } else {
       ++updates_due_;
     }
@@ -382,31 +371,32 @@ absl::Status Server::EndUpdate(
   return absl::OkStatus();
 }
 
-void Server::Publish(const Values& values, const ParallelFor& parallel_for) {
-  model_.Publish(values, parallel_for);
-  for (const auto& [id, variable] : variables_) SetScales(variable.info);
-  round_.Clear(model_.version());
-  is_updating_ = false;
-  updates_due_ = 0;
-}
-
-// The scales of THC that follow from the norms of the round that ends.
-void Server::SetScales(const VariableInfo& variable) {
-  const std::vector<float>* const norms = round_.Norms(variable);
-  if (norms == nullptr) return;
-  Tensor scales = NewFloats(norms->size());
-  std::transform(
-      norms->begin(), norms->end(), FloatsOf(&scales), [&](float norm) {
-        return std::min(variable.push.thc.headroom * norm, kLargestScale);
-      });
-  model_.SetScales(variable.id, scales);
+// A version has been published. THC's scales follow from the round's norms.
+void Server::EndRound(Channel* channel) {
+  for (const auto& [id, variable] : variables_) {
+    const std::vector<float>* const norms = channel->round.Norms(variable.info);
+    if (norms == nullptr) continue;
+    const float headroom = variable.info.push.thc.headroom;
+    Tensor scales = NewFloats(norms->size());
+    std::transform(
+        norms->begin(), norms->end(), FloatsOf(&scales),
+        [=](float norm) { return std::min(headroom * norm, kLargestScale); });
+    model_.SetScales(id, scales);
+  }
+  channel->round.Clear();
+  channel->is_updating = false;
+  channel->since = model_.version();
 }
 
 void Server::PublishWhole(const Values& values) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     model_.PublishWhole(values);
-    if (!is_updating_) round_.Clear(model_.version());
+    whole_version_ = model_.version();
+    for (auto& [number, channel] : channels_) {
+      channel.since = whole_version_;
+      if (!channel.is_updating) channel.round.Clear();
+    }
   }
   parked_calls_.WakeAll();
 }
@@ -418,8 +408,12 @@ absl::Status Server::ReadRound(uint32_t id, const ParallelFor& parallel_for,
   std::lock_guard<std::mutex> lock(mutex_);
   const Variable* variable = nullptr;
   const absl::Status found = Find(id, &variable);
-  if (found.ok()) *sum = Sum(round_, variable->info, parallel_for);
-  return found;
+  if (!found.ok()) return found;
+  *sum = Zeros(variable->info.size());
+  for (const auto& [number, channel] : channels_) {
+    channel.round.AddSum(variable->info, FloatsOf(sum), parallel_for);
+  }
+  return absl::OkStatus();
 }
 
 ServerStatistics Server::Statistics() const {
@@ -433,10 +427,13 @@ ServerStatistics Server::Statistics() const {
                                  bytes_pulled_,
                                  model_.encodings(),
                                  model_.log_bytes(),
-                                 round_.pushes(),
+                                 /*pushes_in_round=*/0,
                                  leases_passed_on_,
                                  parked_calls_.size(),
                                  {}};
+  for (const auto& [number, channel] : channels_) {
+    statistics.pushes_in_round += channel.round.pushes();
+  }
   for (const auto& [id, variable] : variables_) {
     statistics.variables[id] = variable.traffic;
   }

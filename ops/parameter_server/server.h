@@ -93,12 +93,11 @@ class Server : public tensorflow::ResourceBase {
     const VariableInfo* variable;
     tensorflow::ResourceHandle handle;
   };
-  std::vector<Handle> Handles() const;  // of all
   absl::Status GetHandles(const std::vector<uint32_t>& ids,
                           std::vector<Handle>* handles) const;
 
-  // Those that must be read, and given to Refresh, before a pull: all if a
-  // version is due (asynchronously), or what has never been read.
+  // Those that must be read, and given to Refresh, before a pull: what has
+  // never been read and, if a version is due (asynchronously), what has.
   absl::Status GetHandlesForPull(const std::vector<uint32_t>& ids,
                                  std::vector<Handle>* handles) const;
   void Refresh(const Values& values, const kernels::ParallelFor& parallel_for);
@@ -120,14 +119,18 @@ class Server : public tensorflow::ResourceBase {
 
   // ---- Pushes
 
+  // Every push belongs to a channel, which has rounds of its own: that of one
+  // of several optimizers.
+
   // `accepted`: the push takes part in an update. `ready`: the sender makes one
   // now. In rounds only a `master` among several servers says so.
   absl::Status AccumulatePush(const uint8_t* bytes, int64_t size, bool master,
                               const kernels::ParallelFor& parallel_for,
                               bool* accepted, bool* ready);
 
-  // The mean of the round, which is closed till EndUpdate; asynchronously, the
-  // values of this push. Zeros, or no rows, for variables that it has not.
+  // The mean of the round that this push belongs to, which is closed till
+  // EndUpdate; asynchronously, the values of this push. Zeros, or no rows, for
+  // variables that it has not.
   absl::Status TakeGradients(const uint8_t* bytes, int64_t size,
                              const std::vector<uint32_t>& ids,
                              const std::vector<uint32_t>& sparse_ids,
@@ -135,18 +138,18 @@ class Server : public tensorflow::ResourceBase {
                              Gradients* gradients);
 
   // An update has been made. In rounds that publishes the values and opens the
-  // next one; else the next pull may. Multipliers are those of the variables'
-  // pull codecs.
+  // channel's next one; else the next pull may. Multipliers are those of the
+  // variables' pull codecs.
   absl::Status EndUpdate(
-      const Values& values,
+      uint32_t channel, const Values& values,
       const std::vector<std::pair<uint32_t, float>>& multipliers,
       const kernels::ParallelFor& parallel_for, int64_t* version);
 
   // Somebody has written to these variables: publishes them as they are, and
-  // forgets the pushes of an open round, which were computed on other values.
+  // forgets the pushes of open rounds, which were computed on other values.
   void PublishWhole(const Values& values);
 
-  // The sum of what the open round has of a variable.
+  // The sum of what open rounds have of a variable.
   absl::Status ReadRound(uint32_t id, const kernels::ParallelFor& parallel_for,
                          tensorflow::Tensor* sum) const;
 
@@ -159,34 +162,44 @@ class Server : public tensorflow::ResourceBase {
     VariableTraffic traffic;
   };
 
-  // These need the mutex.
+  struct Channel {
+    Round round;
+    int64_t since = 1;         // pushes on earlier versions are stale
+    bool is_updating = false;  // the round is closed
+    uint64_t lease_end_micros = 0;
+  };
+
+  struct Push {
+    int64_t version;
+    uint32_t channel;
+    std::vector<PushEntry> entries;
+  };
+
+  // Checks all of it. Does not need the mutex.
+  absl::Status ReadPush(const uint8_t* bytes, int64_t size,
+                        const kernels::ParallelFor& parallel_for,
+                        Push* push) const;
+
+  // These need it.
   absl::Status Find(uint32_t id, const Variable** variable) const;
   absl::Status FindAll(const std::vector<uint32_t>& ids,
                        std::vector<const VariableInfo*>* variables) const;
+  Channel* FindChannel(uint32_t channel);  // makes it if need be
   bool IsVersionDue() const {
     return !options_.synchronous &&
            updates_due_ >= options_.updates_per_version;
   }
-  void Publish(const Values& values, const kernels::ParallelFor& parallel_for);
-  void SetScales(const VariableInfo& variable);
-  void CountPush(int64_t size, const std::vector<PushEntry>& push);
-  bool HasScales(const std::vector<PushEntry>& push, int64_t version) const;
-  void AddToRound(int64_t version, const std::vector<PushEntry>& push,
-                  bool master, const kernels::ParallelFor& parallel_for,
-                  bool* accepted, bool* ready);
-  void BeginUpdate();
+  void CountPush(int64_t size, const Push& push);
+  void AddToRound(const Push& push, bool master,
+                  const kernels::ParallelFor& parallel_for, bool* accepted,
+                  bool* ready);
+  void BeginUpdate(Channel* channel) const;
+  void EndRound(Channel* channel);
   absl::Status TakeMeans(const Round& round,
                          const std::vector<const VariableInfo*>& dense,
                          const std::vector<const VariableInfo*>& sparse,
                          const kernels::ParallelFor& parallel_for,
                          Gradients* gradients) const;
-  tensorflow::Tensor Sum(const Round& round, const VariableInfo& variable,
-                         const kernels::ParallelFor& parallel_for) const;
-
-  // This does not.
-  absl::Status ReadPush(const uint8_t* bytes, int64_t size,
-                        const kernels::ParallelFor& parallel_for,
-                        int64_t* version, std::vector<PushEntry>* push) const;
 
   const ServerOptions options_;
   tensorflow::Env* const env_;
@@ -195,10 +208,9 @@ class Server : public tensorflow::ResourceBase {
   mutable std::mutex mutex_;  // of all that follows
   std::map<uint32_t, Variable> variables_;
   PublishedModel model_;
-  Round round_{1};
-  bool is_updating_ = false;  // the round is closed
-  uint64_t lease_end_micros_ = 0;
-  int64_t updates_due_ = 0;  // since the last version, asynchronously
+  std::map<uint32_t, Channel> channels_;
+  int64_t whole_version_ = 1;  // the last one that PublishWhole has made
+  int64_t updates_due_ = 0;    // since the last version, asynchronously
   int64_t updates_ = 0;
   int64_t pushes_accepted_ = 0;
   int64_t pushes_dropped_ = 0;

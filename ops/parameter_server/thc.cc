@@ -14,9 +14,12 @@
 #include "ops/kernels/stochastic_quantize.h"
 #include "ops/kernels/table_sum.h"
 #include "ops/kernels/three_lc.h"
+#include "ops/parameter_server/buffers.h"
 
 namespace tf_gc::parameter_server {
 namespace {
+
+using ::tensorflow::Tensor;
 
 constexpr int64_t kLargestBlock = int64_t{1} << 16;
 constexpr int64_t kSmallestBlock = int64_t{1} << 6;
@@ -29,6 +32,7 @@ constexpr int64_t kUnit = 4096;
 constexpr int64_t kCost = 1;
 
 constexpr int64_t kNormSize = sizeof(float);
+constexpr int64_t kVersionSize = sizeof(int64_t);
 
 float ReadNorm(const uint8_t* body, int64_t block) {
   float norm;
@@ -62,6 +66,20 @@ float Norm(const float* values, int64_t n) {
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += double{values[i]} * values[i];
   return static_cast<float>(std::sqrt(sum));
+}
+
+// None of one norm, or scale, per block is negative or not finite.
+absl::Status CheckNorms(const uint8_t* body, int64_t n,
+                        const std::string& what) {
+  const int64_t blocks = ThcBlocks(n).count;
+  for (int64_t b = 0; b < blocks; ++b) {
+    const float norm = ReadNorm(body, b);
+    if (!(norm >= 0 && std::isfinite(norm))) {
+      return absl::DataLossError(
+          absl::StrCat(what, " message: the norm of block ", b, " is ", norm));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -105,18 +123,10 @@ bool HasThcNorms(const uint8_t* body, int64_t size) {
 
 absl::Status CheckThcNorms(const uint8_t* body, int64_t size, int64_t n,
                            const std::string& what) {
-  const int64_t blocks = ThcBlocks(n).count;
   if (size == kNormSize && !HasThcNorms(body, size)) return absl::OkStatus();
-  const absl::Status checked = CheckBodySize(what, size, blocks * kNormSize);
-  if (!checked.ok()) return checked;
-  for (int64_t b = 0; b < blocks; ++b) {
-    const float norm = ReadNorm(body, b);
-    if (!(norm >= 0 && std::isfinite(norm))) {
-      return absl::DataLossError(
-          absl::StrCat(what, " message: the norm of block ", b, " is ", norm));
-    }
-  }
-  return absl::OkStatus();
+  const absl::Status checked =
+      CheckBodySize(what, size, ThcBlocks(n).count * kNormSize);
+  return checked.ok() ? CheckNorms(body, n, what) : checked;
 }
 
 absl::Status CheckThcPush(const ThcSpec& spec, const uint8_t* body,
@@ -125,7 +135,37 @@ absl::Status CheckThcPush(const ThcSpec& spec, const uint8_t* body,
   const int64_t norms = ThcBlocks(n).count * kNormSize;
   const absl::Status checked =
       CheckBodySize(what, size, norms + ThcIndicesSize(spec, n));
-  return checked.ok() ? CheckThcNorms(body, norms, n, what) : checked;
+  return checked.ok() ? CheckNorms(body, n, what) : checked;
+}
+
+Tensor EncodeThcScales(const ThcScales& scales) {
+  const int64_t size = scales.values.TotalBytes();
+  Tensor body = NewBytes(kVersionSize + size);
+  std::memcpy(BytesOf(&body), &scales.version, kVersionSize);
+  std::copy_n(scales.values.tensor_data().data(), size,
+              BytesOf(&body) + kVersionSize);
+  return body;
+}
+
+absl::Status CheckThcScales(const uint8_t* body, int64_t size, int64_t n,
+                            const std::string& what) {
+  const int64_t scales = ThcBlocks(n).count * kNormSize;
+  const absl::Status checked = CheckBodySize(what, size, kVersionSize + scales);
+  if (!checked.ok()) return checked;
+  const int64_t version = DecodeThcScales(body, size).version;
+  if (version <= 0) {
+    return absl::DataLossError(
+        absl::StrCat(what, " message: the version of the scales is ", version));
+  }
+  return CheckNorms(body + kVersionSize, n, what);
+}
+
+ThcScales DecodeThcScales(const uint8_t* body, int64_t size) {
+  ThcScales scales = {0, NewFloats((size - kVersionSize) / kNormSize)};
+  std::memcpy(&scales.version, body, kVersionSize);
+  std::memcpy(FloatsOf(&scales.values), body + kVersionSize,
+              size - kVersionSize);
+  return scales;
 }
 
 kernels::Seed ThcSigns(const ThcSpec& spec, uint32_t id, int64_t version) {
@@ -137,14 +177,15 @@ kernels::Seed ThcRounding(kernels::Seed signs, uint64_t push) {
 }
 
 float ThcQuantizer::Limit(int64_t block) const {
-  return spec_.truncation * scales_[block] /
+  return spec_.truncation * FloatsOf(scales_.values)[block] /
          std::sqrt(static_cast<float>(blocks_.size));
 }
 
-void ThcQuantizer::Quantize(const float* values, kernels::Seed rounding,
+void ThcQuantizer::Quantize(const float* values, uint64_t push,
                             uint8_t* indices,
                             const kernels::ParallelFor& parallel_for) const {
   const kernels::KeepDenormals keep_denormals;
+  const kernels::Seed rounding = ThcRounding(signs_, push);
   const std::unique_ptr<float[]> room(new float[blocks_.padded()]);
   float* const rotated = room.get();
   std::copy_n(values, n_, rotated);

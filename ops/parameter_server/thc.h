@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "ops/kernels/parallel.h"
 #include "ops/kernels/philox.h"
+#include "tensorflow/core/framework/tensor.h"
 
 namespace tf_gc::parameter_server {
 
@@ -74,22 +75,41 @@ absl::Status CheckThcPush(const ThcSpec& spec, const uint8_t* body,
 // Whether a checked body has norms, and no NaN in their place.
 bool HasThcNorms(const uint8_t* body, int64_t size);
 
-// The seed of D for one variable and version of the model, which all pushes on
-// that version share, and that of one push's rounding.
+// The scale of each block of a variable, and the version of the model in which
+// the server has published them. Pushes with the same scales can be added up.
+struct ThcScales {
+  int64_t version = 0;  // 0 if there are none
+  tensorflow::Tensor values;
+};
+
+// The body of a pull's entry that brings scales, a uint8 tensor; DataLoss
+// unless one can be read; and what is read from one.
+tensorflow::Tensor EncodeThcScales(const ThcScales& scales);
+absl::Status CheckThcScales(const uint8_t* body, int64_t size, int64_t n,
+                            const std::string& what);
+ThcScales DecodeThcScales(const uint8_t* body, int64_t size);
+
+// The seed of D for one variable and the scales of one version, and that of one
+// push's rounding.
 kernels::Seed ThcSigns(const ThcSpec& spec, uint32_t id, int64_t version);
 kernels::Seed ThcRounding(kernels::Seed signs, uint64_t push);
 
-// The quantisation of one variable in one version. Denormal numbers count,
+// The quantisation of one variable by some scales. Denormal numbers count,
 // whatever the thread's mode.
 class ThcQuantizer {
  public:
-  // `spec` and the `scales` of all blocks are kept by the caller.
-  ThcQuantizer(const ThcSpec* spec, int64_t n, const float* scales,
-               kernels::Seed signs)
-      : spec_(*spec), n_(n), blocks_(n), scales_(scales), signs_(signs) {}
+  // The caller keeps `spec`.
+  ThcQuantizer(const ThcSpec* spec, uint32_t id, int64_t n,
+               const ThcScales& scales)
+      : spec_(*spec),
+        n_(n),
+        blocks_(n),
+        scales_(scales),
+        signs_(ThcSigns(*spec, id, scales.version)) {}
 
-  // Writes ThcIndicesSize bytes.
-  void Quantize(const float* values, kernels::Seed rounding, uint8_t* indices,
+  // Writes ThcIndicesSize bytes. No two pushes of all workers have the same
+  // number.
+  void Quantize(const float* values, uint64_t push, uint8_t* indices,
                 const kernels::ParallelFor& parallel_for) const;
 
   // sums[i] += T[z_i] for all values, with the padding.
@@ -106,7 +126,7 @@ class ThcQuantizer {
   const ThcSpec& spec_;
   const int64_t n_;
   const ThcBlocks blocks_;
-  const float* const scales_;
+  const ThcScales scales_;
   const kernels::Seed signs_;
 };
 
