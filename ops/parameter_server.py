@@ -30,6 +30,9 @@ and codecs, strings:
 "feedback=0" may follow each: then a push's rounding error is dropped, and not
 part of the next push.
 
+Several optimizers may share a server: each has a channel, a number, of its own,
+and so rounds of its own.
+
 All of these ops are for CPUs.
 """
 
@@ -91,9 +94,9 @@ def add_variable(
 
     Args:
       server: handle from `parameter_server`.
-      variable: handle of a float32 variable on the same device. It is read when a
-        version is published; until it is initialized, and when it is gone, it is
-        left out.
+      variable: handle of a variable on the same device. What is pulled or
+        published must be float32; until it is initialized, and when it is gone, it
+        is left out.
       id: int, the variable's number, in [0, 2^32).
       name: str, the variable's, for error messages.
       shape: the variable's shape, fully defined.
@@ -229,6 +232,7 @@ def encode_push(
     codecs,
     start_versions,
     sparse_ids,
+    channel=0,
     name=None,
 ):
     """Compresses a worker's gradients, each plus its residual.
@@ -250,6 +254,8 @@ def encode_push(
       start_versions: list of ints, the versions of the model from which on these
         are used; before, gradients travel as float32.
       sparse_ids: list of ints, the variables of `sparse_indices`.
+      channel: int, which rounds the push belongs to: those of one of several
+        optimizers.
       name: Name of the op.
 
     Returns:
@@ -269,6 +275,7 @@ def encode_push(
         codecs=codecs,
         start_versions=start_versions,
         sparse_ids=sparse_ids,
+        channel=channel,
         name=name,
     )
 
@@ -285,9 +292,10 @@ def accumulate_push(server, push, master=True, name=None):
 
     Returns:
       A named tuple of bool scalars. `accepted`: whether the push counts; in rounds
-      it does if it was computed on the server's version and no update is under
-      way, asynchronously if it is not too stale. `ready`: whether this worker now
-      makes an update, from `take_gradients` to `end_update`.
+      it does if it was computed on the version that the last update of its channel
+      has published, or a later one, and none is under way; asynchronously if it is
+      not too stale. `ready`: whether this worker now makes an update, from
+      `take_gradients` to `end_update`.
 
     Raises:
       tf.errors.DataLossError: the push is damaged, or of a variable that was not
@@ -334,12 +342,12 @@ def take_gradients(server, push, ids, shapes, sparse_ids, sparse_shapes, name=No
     )
 
 
-def end_update(server, updated, multipliers, ids, name=None):
+def end_update(server, updated, multipliers, ids, channel=0, name=None):
     """Ends an update of the variables.
 
-    In rounds it publishes the next version, opens the next round, and answers the
-    pulls that wait. Asynchronously it counts the update: once there are enough of
-    them, the next pull publishes.
+    In rounds it publishes the next version, opens the channel's next round, and
+    answers the pulls that wait. Asynchronously it counts the update: once there
+    are enough of them, the next pull publishes all that has been pulled before.
 
     Args:
       server: handle from `parameter_server`.
@@ -347,7 +355,8 @@ def end_update(server, updated, multipliers, ids, name=None):
         that this op comes after it.
       multipliers: float32 vector, by variable of `ids`: 3LC's sparsity multiplier
         s of its changes, 1 <= s < 2. Those of other codecs do not count.
-      ids: list of ints.
+      ids: list of ints, the variables that are published, if they have changed.
+      channel: int, whose round it was.
       name: Name of the op.
 
     Returns:
@@ -357,14 +366,16 @@ def end_update(server, updated, multipliers, ids, name=None):
       tf.errors.InvalidArgumentError: a variable was not added, or a multiplier is
         out of range.
     """
-    return library.tf_gc_end_update(server, updated, multipliers, ids=ids, name=name)
+    return library.tf_gc_end_update(
+        server, updated, multipliers, ids=ids, channel=channel, name=name
+    )
 
 
 def publish_whole(server, ids, name=None):
     """Publishes a new version with variables as they are, uncompressed.
 
-    For what has been written to them by other means than an update. Pushes in an
-    open round, which were computed on other values, are forgotten.
+    For what has been written to them by other means than an update. Pushes in
+    open rounds, which were computed on other values, are forgotten.
 
     Args:
       server: handle from `parameter_server`.
