@@ -462,7 +462,7 @@ class ServersTest(_LaunchTest):
             ["worker 1 ended: killed by SIGKILL; it starts again in 0.25 s"],
         )
 
-    def test_servers_that_end_again_and_again_are_given_up_but_not_the_chief(self):
+    def test_training_goes_on_without_a_worker_that_ends_again_and_again(self):
         log_dir = self.create_tempdir().full_path
         code, lines = self.run_chief(
             f"""
@@ -472,25 +472,48 @@ class ServersTest(_LaunchTest):
             time.sleep(1)
             print("done")
             """,
-            server='print("started"); sys.exit(3)',
-            workers=1,
+            server=f"""
+print("started")
+if config["task"] == {{"type": "worker", "index": 0}}:
+    sys.exit(3)
+{_SERVER}
+""",
+            grace=0.1,
             max_restarts=2,
             log_dir=log_dir,
         )
         self.assertEqual(code, 0)
-        self.assertCountEqual(
+        self.assertEqual(
             self.texts(lines, "tf_gc-launch"),
             [
-                "ps 0 ended: exit code 3; training cannot go on without it",
                 "worker 0 ended: exit code 3; it starts again in 0.25 s",
                 "worker 0 ended: exit code 3; it starts again in 0.25 s",
-                "worker 0 ended: exit code 3; training goes on without it",
+                "worker 0 ended: exit code 3; a training that has begun goes on without it",
             ],
         )
         logs = {path.name: path.read_text() for path in pathlib.Path(log_dir).iterdir()}
+        servers = {"worker-0.log": "started\n" * 3, "worker-1.log": "started\n"}
+        self.assertEqual(logs, {**servers, "ps-0.log": "started\n", "chief.log": "done\n"})
+
+    @parameterized.parameters("ps", "worker")
+    def test_a_chief_that_waits_for_a_lost_server_is_terminated(self, task_type):
+        code, lines = self.run_chief(
+            f"""
+            os.kill(ask(cluster[{task_type!r}][0])[0], signal.SIGKILL)
+            time.sleep(600)
+            """,
+            workers=1,
+            grace=0.2,
+            max_restarts=0,
+        )
+        self.assertEqual(code, 128 + signal.SIGTERM)
         self.assertEqual(
-            logs,
-            {"chief.log": "done\n", "ps-0.log": "started\n", "worker-0.log": "started\n" * 3},
+            self.texts(lines, "tf_gc-launch"),
+            [
+                f"{task_type} 0 ended: killed by SIGKILL; training cannot go on without it",
+                "sending SIGTERM to chief",
+                "chief failed: killed by SIGTERM",
+            ],
         )
 
     def test_servers_that_ignore_termination_are_killed(self):

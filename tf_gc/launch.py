@@ -48,8 +48,9 @@ flags:
 
 Ctrl-C is forwarded to all processes that run the program; pressed twice, it kills them. When one
 of them fails, the others have --grace seconds to notice and to say so, then they are stopped.
-Servers are stopped when the chief has ended. A server that ends before is reported, and does not
-end the launch: training goes on without a worker, and the chief notices a lost parameter server.
+Servers are stopped when the chief has ended. A worker that ends before is started again, and when
+it ended too often, training goes on without it. When no worker is left, or a parameter server is
+lost, the chief has --grace seconds, too.
 
 exit code: 0 when every process that runs the program returned 0; else that of the first that
 failed, or 128 plus the number of the signal that ended it; 128 plus the number of the signal that
@@ -103,8 +104,8 @@ def launch(
 
     Without parameter servers, every worker runs it. With them, the workers and the parameter
     servers run `tf_gc.server`, and `command` is run once, as the chief; when it has ended, the
-    servers are stopped. A server that ends before is reported, and does not end the launch:
-    training goes on without a worker, and the chief notices a lost parameter server.
+    servers are stopped. A worker that ends before is started again, and when it ended too often,
+    training goes on without it.
 
     While it runs in the main thread, SIGINT, SIGTERM and SIGHUP are forwarded to the processes
     that run `command`.
@@ -115,7 +116,8 @@ def launch(
       ps: number of parameter servers.
       bandwidth: for instance "100mbit": gives each process a network namespace whose link has
         this limit in each direction. Needs root. None: all share the loopback interface.
-      grace: seconds that the others have to end by themselves when one process has failed.
+      grace: seconds that the others have to end by themselves when one process has failed, and
+        that the chief has when a parameter server, or the last worker, is lost.
       max_restarts: how many times each worker that has ended is started again, at the same
         address; only with parameter servers, which themselves are never started again.
       log_dir: directory for a file per process, `worker-<index>.log`, `ps-<index>.log` or
@@ -377,7 +379,7 @@ class _Job:
         while self._programs:
             self._step(interrupts)
             self._restart_servers()
-        self._schedule_end(signal.SIGTERM, delay=0.0)
+        self._signals_due = _end(signal.SIGTERM, 0.0)
         while self._servers:
             self._step(interrupts)
         deadline = time.monotonic() + _DRAIN_SECONDS
@@ -435,7 +437,7 @@ class _Job:
 
     def _begin_failure(self, process):
         self._exit_code = process.shell_exit_code()
-        self._schedule_end(signal.SIGTERM, self._grace)
+        self._signals_due = _end(signal.SIGTERM, self._grace)
         first = "" if process.task.type == "chief" else " first"
         self._say(f"{process.task.name} failed{first}: {process.describe_end()}")
 
@@ -444,11 +446,18 @@ class _Job:
             server.restarts -= 1
             self._restarts_due.append((time.monotonic() + _RESTART_SECONDS, server))
             outlook = f"it starts again in {_RESTART_SECONDS:g} s"
-        elif server.task.type == "worker":
-            outlook = "training goes on without it"
+        elif server.task.type == "worker" and self._has_workers():
+            outlook = "a training that has begun goes on without it"
         else:
             outlook = "training cannot go on without it"
+            # The chief may not notice, but wait for it for ever, above all while it connects.
+            self._signals_due = self._signals_due or _end(signal.SIGTERM, self._grace)
         self._say(f"{server.task.name} ended: {server.describe_end()}; {outlook}")
+
+    def _has_workers(self):
+        """Returns whether a worker runs, or will again."""
+        restarting = [server for _, server in self._restarts_due]
+        return any(server.task.type == "worker" for server in self._servers + restarting)
 
     def _restart_servers(self):
         while self._restarts_due and self._restarts_due[0][0] <= time.monotonic():
@@ -461,14 +470,9 @@ class _Job:
         if interrupts.forwarded:
             self._signals_due = [(time.monotonic(), signal.SIGKILL)]
         else:
-            self._schedule_end(number, delay=0.0)
+            self._signals_due = _end(number, 0.0)
         interrupts.forwarded = True
         self._exit_code = self._exit_code or 128 + number
-
-    def _schedule_end(self, number, delay):
-        """Has the signal sent after `delay` seconds, and SIGKILL to those that stay."""
-        due = time.monotonic() + delay
-        self._signals_due = [(due, number), (due + _KILL_SECONDS, signal.SIGKILL)]
 
     def _send_due_signals(self):
         while self._signals_due and self._signals_due[0][0] <= time.monotonic():
@@ -482,6 +486,12 @@ class _Job:
 
     def _say(self, text):
         self._on_line(OutputLine(_LAUNCHER, "stderr", text))
+
+
+def _end(number: signal.Signals, delay: float) -> list[tuple[float, signal.Signals]]:
+    """Returns when to send which signal: this one in `delay` seconds, SIGKILL to who stays."""
+    due = time.monotonic() + delay
+    return [(due, number), (due + _KILL_SECONDS, signal.SIGKILL)]
 
 
 def _reap_exited(processes: list[_Process]) -> list[_Process]:
@@ -557,7 +567,7 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_float(
         "grace",
         15.0,
-        "Seconds that the other workers have to end by themselves when one has failed.",
+        "Seconds that the others have to end by themselves when one process has failed.",
         lower_bound=0.0,
         flag_values=values,
     )
