@@ -14,6 +14,7 @@ class GradientPush:
     Args:
       grads_and_vars: (gradient, variable) pairs, gradients being tensors or
         `tf.IndexedSlices`.
+      channel: the optimizer's number, as each has rounds of its own.
       synchronous: whether a server adds up several pushes before an update.
 
     Raises:
@@ -21,7 +22,7 @@ class GradientPush:
         float32, float16 or bfloat16.
     """
 
-    def __init__(self, grads_and_vars, synchronous):
+    def __init__(self, grads_and_vars, channel, synchronous):
         self._synchronous = synchronous
         self._variables = [variable for _, variable in grads_and_vars]
         self._dtypes = []
@@ -30,7 +31,7 @@ class GradientPush:
             pulled = _checked(variable)
             self._dtypes.append(pulled.dtype)
             server = pulled.tf_gc_server
-            part = self._parts.setdefault(server, _Part(server))
+            part = self._parts.setdefault(server, _Part(server, channel))
             part.add(index, gradient, pulled.tf_gc_entry)
 
     def send(self, apply):
@@ -77,8 +78,9 @@ class GradientPush:
 class _Part:
     """What goes to one server."""
 
-    def __init__(self, server):
+    def __init__(self, server, channel):
         self.server = server
+        self._channel = channel
         self.accepted = None
         self.ready = None
         self._dense = []  # (index of the pair, gradient, ServerVariable)
@@ -105,6 +107,7 @@ class _Part:
                 codecs=[entry.codecs.push for entry in entries],
                 start_versions=[entry.compressor.start_step for entry in entries],
                 sparse_ids=[entry.id for _, _, entry in self._sparse],
+                channel=self._channel,
             )
 
     def accumulate(self, is_master):
@@ -139,6 +142,7 @@ class _Part:
                 self.server.handles,
                 self.server.multipliers(ids, self._version),
                 ids=ids,
+                channel=self._channel,
             )
 
     def settle(self, accepted):

@@ -17,6 +17,7 @@ from tf_gc.strategy.pulled_variable import PulledVariable
 from tf_gc.strategy.server_check import check_servers
 from tf_gc.strategy.server_residuals import ServerResiduals
 from tf_gc.strategy.server_variables import ServerVariables, variable_ids
+from tf_gc.strategy.variables import unwrap
 
 from tf_gc import checks
 from tf_gc.policy import as_policy
@@ -190,6 +191,7 @@ def _push(strategy, pairs, apply):
 
     push = GradientPush(
         list(zip(gradients, variables, strict=True)),
+        channel=strategy.extended.channel(variables),
         synchronous=strategy.synchronous,
     )
     push.send(apply_in_replica)
@@ -218,7 +220,13 @@ class _Extended(parameter_server_strategy_v2.ParameterServerStrategyV2Extended):
         self.servers = servers
         self._policy = policy
         self._server_options = server_options
+        self._channels = {}  # ids of an optimizer's variables -> its number
         self._run_id = uuid.uuid4().hex[:12]
+
+    def channel(self, variables):
+        """Returns the number of the optimizer that updates these variables."""
+        key = frozenset(unwrap(variable)._unique_id for variable in variables)
+        return self._channels.setdefault(key, len(self._channels))
 
     def _create_variable(self, next_creator, **kwargs):
         keras_seams.redirect()  # Keras may have been imported meanwhile

@@ -106,10 +106,10 @@ class ServerVariables:
 
     def multipliers(self, ids, step):
         """Returns the sparsity multipliers of variables at a step, float32 [len(ids)]."""
-        values = [
-            schedules.at_step(self._variables[id_].codecs.sparsity_multiplier, step) for id_ in ids
-        ]
-        return tf.stack([tf.cast(value, tf.float32) for value in values]) if ids else tf.zeros([0])
+        values = [self._variables[id_].codecs.sparsity_multiplier for id_ in ids]
+        if any(callable(value) for value in values):
+            return tf.stack([schedules.at_step(value, step) for value in values])
+        return tf.constant(values, tf.float32)
 
     def own_model(self):
         """Returns the handle of this process's own copy, up to date; not for a worker's step."""

@@ -96,6 +96,30 @@ def push_at_once(count, **kwargs):
     return loop.values[0], residual, loop.strategy.traffic.as_dict()
 
 
+def push_of_two_optimizers(order, **kwargs):
+    """Pushes the first or the second variable's gradient in turn; returns their values."""
+    strategy = make_strategy(**kwargs)
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(_SHAPE), name=f"variable_{i}") for i in range(2)]
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+
+    def make_step(variable):
+        def update(grads_and_vars):
+            for gradient, updated in grads_and_vars:
+                updated.assign_sub(gradient)
+
+        @tf.function
+        def step(gradient):
+            strategy.run(lambda: strategy.push_gradients([(gradient, variable)], update))
+
+        return step
+
+    steps = [make_step(variable) for variable in variables]
+    for number, which in enumerate(order):
+        coordinator.schedule(steps[which], args=(tf.constant(gaussian([number, which])),)).fetch()
+    return [variable.numpy() for variable in variables]
+
+
 def data(seed=0, count=512):
     """Examples that a small network learns quickly."""
     rng = np.random.default_rng(seed)

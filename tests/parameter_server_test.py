@@ -158,6 +158,19 @@ class SynchronousTest(parameterized.TestCase):
         )
         self.assertEqual(traffic["updates"], traffic["pushes"] // 8)
 
+    def test_two_optimizers_have_rounds_of_their_own(self):
+        order = (0, 1, 0, 0, 1, 1, 0, 1)
+        values = shared_cluster(1).run(
+            programs.push_of_two_optimizers,
+            order,
+            compression=tf_gc.Policy(),
+            synchronous=True,
+            replicas_to_aggregate=2,
+        )
+        for which in range(2):
+            mine = [programs.gaussian([i, which]) for i, o in enumerate(order) if o == which]
+            np.testing.assert_allclose(-2 * values[which], total(mine), rtol=1e-5, atol=1e-5)
+
 
 class AsynchronousTest(parameterized.TestCase):
     def test_every_push_is_an_update(self):
