@@ -4,6 +4,7 @@ Every function makes a strategy of its own on the same cluster, and returns plai
 """
 
 import os
+import pathlib
 import tempfile
 import threading
 import time
@@ -354,8 +355,11 @@ def restore_elsewhere(directory):
     return loop.values[0], loop.strategy.residuals.total("variable_0").numpy()
 
 
-def fit_slowly(seconds, **kwargs):
-    """tf_keras's fit for so long; returns, for each epoch, when it ended and what it was like."""
+def fit_until(directory, **kwargs):
+    """tf_keras's fit, until there is a file "stop"; makes a file "started" after an epoch.
+
+    Returns what the epochs were like, and the traffic.
+    """
     import tf_keras
 
     tf_keras.utils.set_random_seed(0)
@@ -363,43 +367,39 @@ def fit_slowly(seconds, **kwargs):
     model = _tf_keras_model(strategy, dense_layers, adam)
     creator = tf_keras.utils.experimental.DatasetCreator(lambda context: dataset())
     epochs = []
-    end = time.monotonic() + seconds
 
-    class Clock(tf_keras.callbacks.Callback):
+    class Signals(tf_keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             del epoch
-            epochs.append(
-                {
-                    "time": time.monotonic(),
-                    "accuracy": logs["accuracy"],
-                    "updates": int(self.model.optimizer.iterations.numpy()),
-                }
-            )
-            if time.monotonic() > end:
-                self.model.stop_training = True
+            epochs.append(dict(logs))
+            pathlib.Path(directory, "started").touch()
+            self.model.stop_training = pathlib.Path(directory, "stop").exists()
 
-    model.fit(creator, epochs=10_000, steps_per_epoch=30, verbose=0, callbacks=[Clock()])
+    model.fit(creator, epochs=10_000, steps_per_epoch=30, verbose=0, callbacks=[Signals()])
     return epochs, strategy.traffic.as_dict()
 
 
-def updates_over_time(seconds, interval=0.5, **kwargs):
-    """Keeps all workers busy for so long; returns the number of updates after each interval."""
+def updates_until(directory, **kwargs):
+    """Keeps all workers busy until there is a file "stop"; writes the number of updates to files.
+
+    Returns the number of updates in each half second.
+    """
     loop = Loop(**kwargs)
-    stop = threading.Event()
     zeros = [np.zeros(_SHAPE, np.float32)]
     loop.push_all([zeros] * 4)
+    stop = pathlib.Path(directory, "stop")
 
     def feed():
-        while not stop.is_set():
+        while not stop.exists():
             loop.push(zeros)
-            time.sleep(0.01)
+            time.sleep(0.02)
 
     feeder = threading.Thread(target=feed)
     feeder.start()
+    pathlib.Path(directory, "started").touch()
     counts = []
-    for _ in range(int(seconds / interval)):
-        time.sleep(interval)
+    while not stop.exists():
+        time.sleep(0.5)
         counts.append(loop.strategy.traffic.updates)
-    stop.set()
     feeder.join()
-    return counts
+    return np.diff(counts).tolist()

@@ -1,6 +1,8 @@
 """The parameter-server strategy on real clusters."""
 
+import pathlib
 import tempfile
+import time
 import unittest
 
 import numpy as np
@@ -261,43 +263,52 @@ class KerasTest(parameterized.TestCase):
 
 
 class FailureTest(absltest.TestCase):
+    """Processes that die or stop while others train."""
+
+    def setUp(self):
+        super().setUp()
+        self._directory = pathlib.Path(self.create_tempdir().full_path)
+
+    def _begin(self, cluster, function, **kwargs):
+        """Begins, and waits until training is under way."""
+        cluster.begin(function, str(self._directory), **kwargs)
+        deadline = time.monotonic() + 120
+        while not (self._directory / "started").exists():
+            self.assertLess(time.monotonic(), deadline, "training has not begun")
+            time.sleep(0.1)
+
+    def _end(self, cluster):
+        (self._directory / "stop").touch()
+        return cluster.result()
+
     def test_training_goes_on_without_a_killed_worker_and_with_it_again(self):
         with server_clusters.ServerCluster(2) as cluster:
-            cluster.begin(programs.fit_slowly, 40, compression=tf_gc.ThreeLC())
-            _sleep(20)
+            self._begin(cluster, programs.fit_until, compression=tf_gc.ThreeLC())
             cluster.kill("worker", 1)
-            _sleep(6)
+            time.sleep(6)
             cluster.start("worker", 1)
-            epochs, _traffic = cluster.result()
-        times = [epoch["time"] for epoch in epochs]
-        self.assertGreater(len(times), 10)
-        self.assertGreater(epochs[-1]["accuracy"], 0.8)
+            time.sleep(10)
+            epochs, _ = self._end(cluster)
+        self.assertGreater(epochs[-1]["accuracy"], 0.9)
 
     def test_a_killed_server_is_a_clear_error(self):
         with server_clusters.ServerCluster(1) as cluster:
-            cluster.begin(programs.fit_slowly, 60, compression=tf_gc.ThreeLC())
-            _sleep(15)
+            self._begin(cluster, programs.fit_until, compression=tf_gc.ThreeLC())
             cluster.kill("ps", 0)
             with self.assertRaisesRegex(WorkerError, "Unavailable"):
                 cluster.result()
 
     def test_a_stopped_worker_does_not_hold_up_the_others(self):
         with server_clusters.ServerCluster(3) as cluster:
-            cluster.begin(
-                programs.updates_over_time, 40, compression=tf_gc.ThreeLC(), synchronous=True
+            self._begin(
+                cluster, programs.updates_until, compression=tf_gc.ThreeLC(), synchronous=True
             )
-            _sleep(15)
             cluster.stop("worker", 2)
-            _sleep(20)
+            time.sleep(20)
             cluster.resume("worker", 2)
-            counts = cluster.result()
-        self.assertGreater(min(np.diff(counts[20:60:4])), 0)
-
-
-def _sleep(seconds):
-    import time
-
-    time.sleep(seconds)
+            updates = self._end(cluster)
+        stopped = updates[2:36]  # the machine may be busy
+        self.assertGreater(np.mean(np.greater(stopped, 0)), 0.8, updates)
 
 
 if __name__ == "__main__":
