@@ -56,8 +56,15 @@ class GradientPush:
             ready = parts[-1].ready
         else:
             ready = tf.reduce_all(tf.stack([part.accepted for part in parts]))
-        with parts[-1].server.scope():
-            tf.cond(ready, lambda: self._update(parts, apply), lambda: tf.constant(0, tf.int64))
+        server = parts[-1].server
+        with server.scope():
+            tf.cond(
+                ready,
+                lambda: server.updates.execute(
+                    lambda: self._update(parts, apply), exclusive_resource_access=False
+                ),
+                lambda: tf.constant(0, tf.int64),
+            )
         for part in parts:
             part.settle(part.accepted if self._synchronous else ready)
 

@@ -67,6 +67,10 @@ class ServerVariables:
                 lease_seconds=lease_seconds,
             )
 
+            # One update after the other: an optimizer must not read moments that another push
+            # is about to write. A step that is given up, as its worker has died, leaves it too.
+            self.updates = tf.CriticalSection(shared_name=name)
+
     @property
     def variables(self):
         return list(self._variables.values())

@@ -144,7 +144,8 @@ class SynchronousTest(parameterized.TestCase):
             programs.push_at_once, count, compression=compressor, synchronous=True
         )
         pushed = total([programs.gaussian([step, 0]) for step in range(count)])
-        atol = 0.3 if isinstance(compressor, tf_gc.Int8) else 1e-3
+        # Without feedback each push is off by up to half of a level, M / 254.
+        atol = count * 8 / 254 if isinstance(compressor, tf_gc.Int8) else 1e-3
         np.testing.assert_allclose(residual - 3 * value, pushed, rtol=0, atol=atol)
         self.assertEqual(traffic["updates"], traffic["pushes"] // 3)
         self.assertEqual(traffic["pushes"] + traffic["dropped_pushes"], count)
@@ -228,7 +229,7 @@ class KerasTest(parameterized.TestCase):
     @parameterized.named_parameters(
         ("dense", {"layers": programs.dense_layers}),
         ("lazy", {"layers": programs.lazy_layers}),
-        ("convolution", {"layers": programs.convolution_layers}),
+        ("convolution", {"layers": programs.convolution_layers, "epochs": 6}),
         ("adamw", {"optimizer": programs.adamw}),
         ("legacy", {"optimizer": programs.legacy_sgd}),
         ("mixed_precision", {"dtype_policy": "mixed_bfloat16"}),
@@ -241,7 +242,7 @@ class KerasTest(parameterized.TestCase):
         self.assertGreater(result["accuracy"][-1], 0.75)
         self.assertLess(result["loss"][-1], result["loss"][0])
         if not kwargs.get("synchronous"):
-            self.assertEqual(result["iterations"], 120)
+            self.assertEqual(result["iterations"], result["traffic"]["updates"])
 
     @parameterized.parameters(False, True)
     def test_two_servers(self, synchronous):
