@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +23,8 @@
 #include "ops/parameter_server/variable.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_base.h"
+#include "tensorflow/core/framework/resource_handle.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -39,6 +42,7 @@ using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::OpOutputList;
+using ::tensorflow::ResourceBase;
 using ::tensorflow::ResourceHandle;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
@@ -162,6 +166,23 @@ absl::Status OutputResource(OpKernelContext* context, const std::string& name,
                    tensorflow::MakeResourceHandle<T>(context, container, name));
 }
 
+WeakHandle ToWeak(const ResourceHandle& handle) {
+  if (!handle.IsRefCounting()) return handle;
+  return tensorflow::core::WeakPtr<ResourceBase>(handle.resource().get());
+}
+
+// The variable, or null if it is gone.
+absl::Status LookupVariable(OpKernelContext* context, const WeakHandle& handle,
+                            RefCountPtr<Var>* variable) {
+  if (const auto* name = std::get_if<ResourceHandle>(&handle)) {
+    const absl::Status found = LookupResource(context, *name, variable);
+    return absl::IsNotFound(found) ? absl::OkStatus() : found;
+  }
+  const auto& weak = std::get<tensorflow::core::WeakPtr<ResourceBase>>(handle);
+  variable->reset(static_cast<Var*>(weak.GetNewRef().release()));
+  return absl::OkStatus();
+}
+
 // What variables hold that are there and initialized. Like those of
 // ReadVariableOp, tensors are the variables' own where nobody writes to these
 // in place.
@@ -170,10 +191,8 @@ absl::Status ReadVariables(OpKernelContext* context,
                            Values* values) {
   for (const Server::Handle& handle : handles) {
     RefCountPtr<Var> variable;
-    const absl::Status found =
-        LookupResource(context, handle.handle, &variable);
-    if (absl::IsNotFound(found)) continue;
-    TF_RETURN_IF_ERROR(found);
+    TF_RETURN_IF_ERROR(LookupVariable(context, handle.handle, &variable));
+    if (variable == nullptr) continue;
     tensorflow::tf_shared_lock lock(*variable->mu());
     if (!variable->is_initialized) continue;
     const Tensor& value = *variable->tensor();
@@ -254,7 +273,8 @@ class AddVariableOp : public OpKernel {
     OP_REQUIRES_OK(context, LookupServer(context, &server));
     OP_REQUIRES_OK(context,
                    GetHandle(context->input(1), "variable", &variable));
-    OP_REQUIRES_OK(context, server->AddVariable(info_, variable));
+    OP_REQUIRES_OK(context, variable.ValidateType<Var>());
+    OP_REQUIRES_OK(context, server->AddVariable(info_, ToWeak(variable)));
   }
 
  private:

@@ -347,11 +347,11 @@ void LocalModel::EncodeThc(const DenseGradient& gradient,
     if (is_finite) variable.residual.reset();
     return;
   }
+  variable.sent = {gradient.codec->thc, variable.scales};
   if (!is_finite) {
     writer->Add(id, Codec::kThcIndices, norms);
     return;
   }
-  variable.sent = {gradient.codec->thc, variable.scales};
   const ThcQuantizer quantizer(&variable.sent.spec, id, n, variable.scales);
   const int64_t head = norms.TotalBytes();
   Tensor body = NewBytes(head + ThcIndicesSize(variable.sent.spec, n));

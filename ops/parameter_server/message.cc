@@ -82,9 +82,15 @@ absl::Status ReadEntry(Kind kind, size_t index, const uint8_t** at,
 }  // namespace
 
 uint32_t PullRequest::Fingerprint() const {
-  uint64_t bits = MixBits(version);
+  uint64_t bits = 0;
+  // SplitMix64's increment: without it zeros would leave no trace.
+  const auto add = [&bits](uint64_t number) {
+    bits = MixBits((bits + 0x9e3779b97f4a7c15) ^ number);
+  };
+  add(version);
   for (const auto& [id, other] : others) {
-    bits = MixBits(MixBits(bits ^ id) ^ static_cast<uint64_t>(other));
+    add(id);
+    add(other);
   }
   return static_cast<uint32_t>(bits);
 }

@@ -106,7 +106,10 @@ void Round::AddNorms(const std::vector<PushEntry>& push) {
 }
 
 bool Round::Accumulator::HasRoom(const PushEntry& entry) const {
-  if (entry.codec != Codec::kThcIndices) return true;
+  if (entry.codec != Codec::kThcIndices ||
+      !HasThcNorms(entry.body, entry.size)) {
+    return true;
+  }
   const int64_t g = entry.variable->push.thc.granularity();
   return (lane_pushes + 1) * g <= kLargestThcSum &&
          (lane_pushes == 0 || scales.version == entry.scales.version);

@@ -59,7 +59,7 @@ bool ServerOptions::operator==(const ServerOptions& other) const {
 }
 
 absl::Status Server::AddVariable(const VariableInfo& info,
-                                 const tensorflow::ResourceHandle& handle) {
+                                 const WeakHandle& handle) {
   const absl::Status checked = CheckInfo(info, options_);
   if (!checked.ok()) return checked;
   std::lock_guard<std::mutex> lock(mutex_);

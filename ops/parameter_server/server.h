@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,6 +25,7 @@
 #include "tensorflow/core/framework/resource_handle.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/env.h"
+#include "tensorflow/core/platform/refcount.h"
 
 namespace tf_gc::parameter_server {
 
@@ -66,6 +68,12 @@ struct ServerStatistics {
   std::map<uint32_t, VariableTraffic> variables;
 };
 
+// A handle of a variable that does not keep it alive: the variable's name, or
+// where handles count who holds them, a weak reference.
+using WeakHandle =
+    std::variant<tensorflow::ResourceHandle,
+                 tensorflow::core::WeakPtr<tensorflow::ResourceBase>>;
+
 // Means of pushes, in the order in which they are asked for.
 struct Gradients {
   std::vector<tensorflow::Tensor> dense;  // float32 vectors
@@ -84,14 +92,13 @@ class Server : public tensorflow::ResourceBase {
   const ServerOptions& options() const { return options_; }
 
   // A variable that is there already must be as it was added.
-  absl::Status AddVariable(const VariableInfo& info,
-                           const tensorflow::ResourceHandle& handle);
+  absl::Status AddVariable(const VariableInfo& info, const WeakHandle& handle);
 
   // ---- Reading variables, which is the caller's part. `variable` lives as
   // long as the server.
   struct Handle {
     const VariableInfo* variable;
-    tensorflow::ResourceHandle handle;
+    WeakHandle handle;
   };
   absl::Status GetHandles(const std::vector<uint32_t>& ids,
                           std::vector<Handle>* handles) const;
@@ -158,7 +165,7 @@ class Server : public tensorflow::ResourceBase {
  private:
   struct Variable {
     VariableInfo info;
-    tensorflow::ResourceHandle handle;
+    WeakHandle handle;
     VariableTraffic traffic;
   };
 
