@@ -74,16 +74,18 @@ def training_data(cluster: Cluster, inputs: np.ndarray, labels: np.ndarray) -> D
     that one process with the same total batch size would. What is left after the last full batch
     of a pass is dropped: every worker has the same number of steps, and none waits for another.
 
-    With parameter servers workers take steps as they can: each shuffles all examples on its own.
+    With parameter servers workers take steps as they can: each has all examples, and begins at
+    another one.
     """
     steps_in_pass = len(inputs) // cluster.batch_size
     if cluster.has_servers:
 
         def make_dataset():
             examples = tf.data.Dataset.from_tensor_slices((inputs, labels))
-            order = tf.cast(1e6 * tf.timestamp(), tf.int64)  # each worker its own
-            shuffled = examples.shuffle(len(inputs), seed=order).repeat()
-            return shuffled.batch(FLAGS.batch_size).prefetch(2)
+            shuffled = examples.shuffle(len(inputs), seed=FLAGS.seed).repeat()
+            # Each worker begins somewhere else.
+            begin = tf.cast(1e6 * tf.timestamp(), tf.int64) % len(inputs)
+            return shuffled.skip(begin).batch(FLAGS.batch_size).prefetch(2)
 
         return Data(make_dataset, FLAGS.steps_per_epoch or steps_in_pass)
     dataset = (

@@ -29,14 +29,15 @@
 #include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/mutex.h"
-#include "tensorflow/core/platform/threadpool.h"
 
 namespace tf_gc::parameter_server {
 namespace {
 
 using ::tensorflow::AsyncOpKernel;
 using ::tensorflow::CancellationManager;
+using ::tensorflow::Env;
 using ::tensorflow::OpInputList;
 using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
@@ -325,8 +326,8 @@ class PullOp : public AsyncOpKernel {
     return absl::OkStatus();
   }
 
-  // False if there is nothing to wait for. Otherwise Finish runs on one of
-  // TensorFlow's threads, as early as now.
+  // False if there is nothing to wait for. Otherwise Finish runs on a thread of
+  // its own, as early as now.
   bool Park(const std::shared_ptr<Call>& call) {
     const RefCountPtr<Server> server = call->server.GetNewRef();
     const int64_t ticket = server->parked_calls().Ticket();
@@ -344,10 +345,9 @@ class PullOp : public AsyncOpKernel {
         return false;
       }
     }
-    auto* const threads =
-        call->context->device()->tensorflow_cpu_worker_threads()->workers;
     const bool is_parked = server->Park(call->request, ticket, [=] {
-      threads->Schedule([=] { Finish(call); });
+      // Not on an intra-op thread: whoever has the server locked needs those.
+      Env::Default()->SchedClosure([=] { Finish(call); });
     });
     // Cancelled before it was parked: nobody has woken it.
     if (is_parked && call->is_cancelled) server->parked_calls().Wake(ticket);
