@@ -213,6 +213,12 @@ absl::Status ReadVariables(OpKernelContext* context,
   return absl::OkStatus();
 }
 
+Server::Read ReadFrom(OpKernelContext* context) {
+  return [context](const std::vector<Server::Handle>& handles, Values* values) {
+    return ReadVariables(context, handles, values);
+  };
+}
+
 // ---- Servers
 
 class ParameterServerOp : public OpKernel {
@@ -299,7 +305,10 @@ class PullOp : public AsyncOpKernel {
     OP_REQUIRES_OK_ASYNC(
         context,
         ReadPullRequest(request.data(), request.size(), &call->request), done);
-    OP_REQUIRES_OK_ASYNC(context, Refresh(context, call->server.get()), done);
+    OP_REQUIRES_OK_ASYNC(
+        context,
+        call->server->Refresh(ids_, ReadFrom(context), IntraOpThreads(context)),
+        done);
     if (call->request.patience_micros == 0 || !Park(call)) Finish(call);
   }
 
@@ -314,17 +323,6 @@ class PullOp : public AsyncOpKernel {
     tensorflow::CancellationToken token = CancellationManager::kInvalidToken;
     std::atomic<bool> is_cancelled{false};
   };
-
-  // Publishes what is due, or was never read.
-  absl::Status Refresh(OpKernelContext* context, Server* server) {
-    std::vector<Server::Handle> handles;
-    TF_RETURN_IF_ERROR(server->GetHandlesForPull(ids_, &handles));
-    if (handles.empty()) return absl::OkStatus();
-    Values values;
-    TF_RETURN_IF_ERROR(ReadVariables(context, handles, &values));
-    server->Refresh(values, IntraOpThreads(context));
-    return absl::OkStatus();
-  }
 
   // False if there is nothing to wait for. Otherwise Finish runs on a thread of
   // its own, as early as now.
@@ -480,17 +478,11 @@ class EndUpdateOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     RefCountPtr<Server> server;
     std::vector<std::pair<uint32_t, float>> multipliers;
-    Values values;
     int64_t version;
     OP_REQUIRES_OK(context, LookupServer(context, &server));
     OP_REQUIRES_OK(context, ReadMultipliers(context, &multipliers));
-    if (server->options().synchronous) {
-      std::vector<Server::Handle> handles;
-      OP_REQUIRES_OK(context, server->GetHandles(ids_, &handles));
-      OP_REQUIRES_OK(context, ReadVariables(context, handles, &values));
-    }
     OP_REQUIRES_OK(context,
-                   server->EndUpdate(channel_, values, multipliers,
+                   server->EndUpdate(channel_, multipliers, ReadFrom(context),
                                      IntraOpThreads(context), &version));
     OP_REQUIRES_OK(context, SetScalar(context, 0, version));
   }
@@ -525,12 +517,8 @@ class PublishWholeOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     RefCountPtr<Server> server;
-    std::vector<Server::Handle> handles;
-    Values values;
     OP_REQUIRES_OK(context, LookupServer(context, &server));
-    OP_REQUIRES_OK(context, server->GetHandles(ids_, &handles));
-    OP_REQUIRES_OK(context, ReadVariables(context, handles, &values));
-    server->PublishWhole(values);
+    OP_REQUIRES_OK(context, server->PublishWhole(ids_, ReadFrom(context)));
   }
 
  private:

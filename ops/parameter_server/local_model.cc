@@ -348,23 +348,33 @@ void LocalModel::EncodeThc(const DenseGradient& gradient,
     return;
   }
   variable.sent = {gradient.codec->thc, variable.scales};
-  if (!is_finite) {
-    writer->Add(id, Codec::kThcIndices, norms);
-    return;
+  if (is_finite) {
+    norms = Quantize(gradient, t, norms, parallel_for, &variable);
   }
-  const ThcQuantizer quantizer(&variable.sent.spec, id, n, variable.scales);
+  writer->Add(id, Codec::kThcIndices, norms);
+}
+
+// The norms and indices of t; what these do not deliver becomes the residual.
+Tensor LocalModel::Quantize(const DenseGradient& gradient, const Tensor& t,
+                            const Tensor& norms,
+                            const ParallelFor& parallel_for,
+                            Variable* variable) const {
+  const int64_t n = t.NumElements();
+  const ThcSpec& spec = variable->sent.spec;
+  const ThcQuantizer quantizer(&spec, gradient.id, n, variable->scales);
   const int64_t head = norms.TotalBytes();
-  Tensor body = NewBytes(head + ThcIndicesSize(variable.sent.spec, n));
+  Tensor body = NewBytes(head + ThcIndicesSize(spec, n));
   std::copy_n(norms.tensor_data().data(), head, BytesOf(&body));
   uint8_t* const indices = BytesOf(&body) + head;
   quantizer.Quantize(FloatsOf(t), number_ + pushes_, indices, parallel_for);
-  writer->Add(id, Codec::kThcIndices, body);
-  variable.residual.reset();
-  if (!gradient.codec->feedback) return;
-  Tensor residual = DecodeIndices(quantizer, n, indices, parallel_for);
-  std::transform(FloatsOf(t), FloatsOf(t) + n, FloatsOf(residual),
-                 FloatsOf(&residual), std::minus<float>());
-  variable.residual = std::move(residual);
+  variable->residual.reset();
+  if (gradient.codec->feedback) {
+    Tensor residual = DecodeIndices(quantizer, n, indices, parallel_for);
+    std::transform(FloatsOf(t), FloatsOf(t) + n, FloatsOf(residual),
+                   FloatsOf(&residual), std::minus<float>());
+    variable->residual = std::move(residual);
+  }
+  return body;
 }
 
 void LocalModel::EncodeSparse(const SparseGradient& gradient,

@@ -124,6 +124,11 @@ class LocalModel : public tensorflow::ResourceBase {
   void EncodeThc(const DenseGradient& gradient,
                  const kernels::ParallelFor& parallel_for,
                  MessageWriter* writer);
+  tensorflow::Tensor Quantize(const DenseGradient& gradient,
+                              const tensorflow::Tensor& t,
+                              const tensorflow::Tensor& norms,
+                              const kernels::ParallelFor& parallel_for,
+                              Variable* variable) const;
   void EncodeSparse(const SparseGradient& gradient, MessageWriter* writer);
   absl::Status TakeBack(const Message::Entry& entry,
                         const kernels::ParallelFor& parallel_for);

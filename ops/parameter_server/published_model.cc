@@ -1,7 +1,6 @@
 #include "ops/parameter_server/published_model.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "ops/kernels/denormals.h"
@@ -17,20 +16,23 @@ constexpr int64_t kCost = 1;
 
 constexpr int64_t WholeSize(int64_t n) { return n * sizeof(float); }
 
-// difference <- value - published; whether any is not 0.
-bool Subtract(const float* value, const float* published, int64_t n,
+// Whether a variable has not changed; what travels uncompressed counts bits.
+bool IsSame(Codec codec, const float* value, const float* published,
+            int64_t n) {
+  const kernels::KeepDenormals keep_denormals;
+  return codec == Codec::kFloat32
+             ? std::memcmp(value, published, WholeSize(n)) == 0
+             : std::equal(value, value + n, published);
+}
+
+void Subtract(const float* value, const float* published, int64_t n,
               float* difference, const kernels::ParallelFor& parallel_for) {
   const kernels::KeepDenormals keep_denormals;
-  std::atomic<bool> differs(false);
-  parallel_for(n, kCost, [&](int64_t begin, int64_t end) {
-    bool found = false;
+  parallel_for(n, kCost, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       difference[i] = value[i] - published[i];
-      found |= difference[i] != 0;
     }
-    if (found) differs = true;
   });
-  return differs;
 }
 
 }  // namespace
@@ -57,45 +59,45 @@ void PublishedModel::PublishWhole(const Values& values) {
   for (auto& [id, value] : values) SetWhole(value, &variables_.at(id));
 }
 
-// Returns whether it has compressed the change.
+// Returns whether it has compressed a change.
 bool PublishedModel::PublishOne(const Tensor& value,
                                 const kernels::ParallelFor& parallel_for,
                                 Variable* variable) {
-  const int64_t n = variable->info->size();
-  if (!variable->value) {
-    SetWhole(value, variable);
+  const VariableInfo& info = *variable->info;
+  const bool has_value = variable->value.has_value();
+  if (has_value && IsSame(info.pull.codec, FloatsOf(value),
+                          FloatsOf(*variable->value), info.size())) {
     return false;
   }
-  const float* const published = FloatsOf(*variable->value);
-  const Codec codec = variable->info->pull.codec;
-  if (codec == Codec::kFloat32) {
-    if (std::memcmp(FloatsOf(value), published, WholeSize(n)) != 0) {
-      SetWhole(value, variable);
-    }
+  Tensor body;
+  if (has_value && EncodeDelta(value, *variable, parallel_for, &body)) {
+    AddDelta(body, parallel_for, variable);
+    return true;
+  }
+  SetWhole(value, variable);
+  return false;
+}
+
+// False if the variable is to be published as a whole.
+bool PublishedModel::EncodeDelta(const Tensor& value, const Variable& variable,
+                                 const kernels::ParallelFor& parallel_for,
+                                 Tensor* body) const {
+  const Codec codec = variable.info->pull.codec;
+  // It leads on from the version before.
+  if (codec == Codec::kFloat32 || version_ - 1 < variable.info->start_version) {
     return false;
   }
+  const int64_t n = variable.info->size();
   Tensor difference = NewFloats(n);
   float* const values = FloatsOf(&difference);
-  if (!Subtract(FloatsOf(value), published, n, values, parallel_for)) {
-    return false;
-  }
-  // It leads on from the version before.
-  if (version_ - 1 < variable->info->start_version) {
-    SetWhole(value, variable);
-    return false;
-  }
-  Tensor body = NewBytes(MaxEncodedSize(codec, n));
+  Subtract(FloatsOf(value), FloatsOf(*variable.value), n, values, parallel_for);
+  Tensor room = NewBytes(MaxEncodedSize(codec, n));
   const Encoded encoded =
-      Encode(codec, variable->multiplier, values, /*residual=*/nullptr, n,
-             values, BytesOf(&body), parallel_for);
-  if (!encoded.is_finite) {
-    SetWhole(value, variable);
-    return false;
-  }
-  Tensor exact = NewBytes(encoded.size);
-  std::copy_n(BytesOf(&body), encoded.size, BytesOf(&exact));
-  AddDelta(exact, parallel_for, variable);
-  return true;
+      Encode(codec, variable.multiplier, values, /*residual=*/nullptr, n,
+             values, BytesOf(&room), parallel_for);
+  *body = NewBytes(encoded.size);
+  std::copy_n(BytesOf(&room), encoded.size, BytesOf(body));
+  return encoded.is_finite;
 }
 
 void PublishedModel::SetWhole(const Tensor& value, Variable* variable) {

@@ -84,6 +84,9 @@ class PublishedModel {
 
   bool PublishOne(const tensorflow::Tensor& value,
                   const kernels::ParallelFor& parallel_for, Variable* variable);
+  bool EncodeDelta(const tensorflow::Tensor& value, const Variable& variable,
+                   const kernels::ParallelFor& parallel_for,
+                   tensorflow::Tensor* body) const;
   void SetWhole(const tensorflow::Tensor& value, Variable* variable);
   void AddDelta(const tensorflow::Tensor& body,
                 const kernels::ParallelFor& parallel_for, Variable* variable);

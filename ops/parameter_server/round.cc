@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "ops/kernels/three_lc.h"
 #include "ops/parameter_server/buffers.h"
 #include "ops/parameter_server/thc.h"
 
@@ -174,20 +173,26 @@ const Round::Accumulator* Round::Find(const VariableInfo& variable) const {
   return found == accumulators_.end() ? nullptr : &found->second;
 }
 
-void Round::AddSum(const VariableInfo& variable, float* values,
-                   const ParallelFor& parallel_for) const {
+void Round::Sum(const VariableInfo& variable, float* sum,
+                const ParallelFor& parallel_for) const {
   const int64_t n = variable.size();
   const Accumulator* const accumulator = Find(variable);
+  const bool has_sum = accumulator != nullptr && accumulator->has_sum;
+  const float* const values = has_sum ? FloatsOf(accumulator->sum) : nullptr;
+  parallel_for(n, /*cost=*/1, [=](int64_t begin, int64_t end) {
+    if (has_sum) {
+      std::copy(values + begin, values + end, sum + begin);
+    } else {
+      std::fill(sum + begin, sum + end, 0.0f);
+    }
+  });
   if (accumulator == nullptr) return;
-  if (accumulator->has_sum) {
-    kernels::AddResidual(FloatsOf(accumulator->sum), values, n, values);
-  }
   if (accumulator->lane_pushes > 0) {
     ThcQuantizer(&variable.push.thc, variable.id, n, accumulator->scales)
-        .DecodeAdd(accumulator->lanes.data(), accumulator->lane_pushes, values,
+        .DecodeAdd(accumulator->lanes.data(), accumulator->lane_pushes, sum,
                    parallel_for);
   }
-  AddRows(accumulator->rows, values);
+  AddRows(accumulator->rows, sum);
 }
 
 absl::Status Round::TakeRows(const VariableInfo& variable, Rows* rows) const {

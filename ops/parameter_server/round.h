@@ -49,9 +49,9 @@ class Round {
 
   int64_t pushes() const { return pushes_; }
 
-  // Adds the sum of a variable, decoded, to its values.
-  void AddSum(const VariableInfo& variable, float* values,
-              const kernels::ParallelFor& parallel_for) const;
+  // Writes the sum of a variable, decoded; zeros if no push had it.
+  void Sum(const VariableInfo& variable, float* sum,
+           const kernels::ParallelFor& parallel_for) const;
 
   // The rows of all pushes, one after the other. InvalidArgument if a push had
   // all values of the variable.

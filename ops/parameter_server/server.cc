@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "ops/kernels/three_lc.h"
 #include "ops/kernels/three_lc_tensor.h"
 #include "ops/parameter_server/buffers.h"
 #include "ops/parameter_server/thc.h"
@@ -69,55 +70,30 @@ absl::Status Server::AddVariable(const VariableInfo& info,
     model_.Add(&variable.info);
     return absl::OkStatus();
   }
+  if (!AreEqual(variable.info, info)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "id: ", info.id, " is that of variable ", variable.info.name,
+        ", which was added with another name, shape, codec or start_version"));
+  }
   variable.handle = handle;
-  if (AreEqual(variable.info, info)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "id: ", info.id, " is that of variable ", variable.info.name,
-      ", which was added with another name, shape, codec or start_version"));
+  return absl::OkStatus();
 }
 
 // ---- Reading variables
 
-absl::Status Server::GetHandles(const std::vector<uint32_t>& ids,
-                                std::vector<Handle>* handles) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (const uint32_t id : ids) {
-    const Variable* variable = nullptr;
-    const absl::Status found = Find(id, &variable);
-    if (!found.ok()) return found;
-    handles->push_back({&variable->info, variable->handle});
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Server::GetHandlesForPull(const std::vector<uint32_t>& ids,
-                                       std::vector<Handle>* handles) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (const uint32_t id : ids) {
-    const Variable* variable = nullptr;
-    const absl::Status found = Find(id, &variable);
-    if (!found.ok()) return found;
-    if (!model_.HasValue(id)) {
-      handles->push_back({&variable->info, variable->handle});
+absl::Status Server::ReadValues(const std::vector<uint32_t>& ids,
+                                const Read& read, Values* values) const {
+  std::vector<Handle> handles;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const uint32_t id : ids) {
+      const Variable* variable = nullptr;
+      const absl::Status found = Find(id, &variable);
+      if (!found.ok()) return found;
+      handles.push_back({&variable->info, variable->handle});
     }
   }
-  if (!IsVersionDue()) return absl::OkStatus();
-  for (const auto& [id, variable] : variables_) {
-    if (model_.HasValue(id)) {
-      handles->push_back({&variable.info, variable.handle});
-    }
-  }
-  return absl::OkStatus();
-}
-
-void Server::Refresh(const Values& values, const ParallelFor& parallel_for) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  model_.Capture(values);
-  // Another pull may have been first.
-  if (!IsVersionDue()) return;
-  model_.Publish(values, parallel_for);
-  for (auto& [number, channel] : channels_) EndRound(&channel);
-  updates_due_ = 0;
+  return read(handles, values);
 }
 
 absl::Status Server::Find(uint32_t id, const Variable** variable) const {
@@ -143,6 +119,44 @@ absl::Status Server::FindAll(
 }
 
 // ---- Pulls
+
+absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
+                             const ParallelFor& parallel_for) {
+  std::lock_guard<std::mutex> publishing(publishing_mutex_);
+  std::vector<Handle> handles;
+  Values values;
+  absl::Status status = GetHandlesForPull(ids, &handles);
+  if (!status.ok() || handles.empty()) return status;
+  status = read(handles, &values);
+  if (!status.ok()) return status;
+  std::lock_guard<std::mutex> lock(mutex_);
+  model_.Capture(values);
+  if (!IsVersionDue()) return status;
+  model_.Publish(values, parallel_for);
+  for (auto& [number, channel] : channels_) EndRound(&channel);
+  updates_due_ = 0;
+  return status;
+}
+
+absl::Status Server::GetHandlesForPull(const std::vector<uint32_t>& ids,
+                                       std::vector<Handle>* handles) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const uint32_t id : ids) {
+    const Variable* variable = nullptr;
+    const absl::Status found = Find(id, &variable);
+    if (!found.ok()) return found;
+    if (!model_.HasValue(id)) {
+      handles->push_back({&variable->info, variable->handle});
+    }
+  }
+  if (!IsVersionDue()) return absl::OkStatus();
+  for (const auto& [id, variable] : variables_) {
+    if (model_.HasValue(id)) {
+      handles->push_back({&variable.info, variable.handle});
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Server::Pull(const PullRequest& request,
                           const std::vector<uint32_t>& ids,
@@ -323,9 +337,9 @@ absl::Status Server::TakeMeans(const Round& round,
                    [=](float value) { return value / divisor; });
   };
   for (const VariableInfo* variable : dense) {
-    gradients->dense.push_back(Zeros(variable->size()));
+    gradients->dense.push_back(NewFloats(variable->size()));
     float* const values = FloatsOf(&gradients->dense.back());
-    round.AddSum(*variable, values, parallel_for);
+    round.Sum(*variable, values, parallel_for);
     parallel_for(variable->size(), /*cost=*/1, [=](int64_t begin, int64_t end) {
       divide(values + begin, end - begin);
     });
@@ -341,33 +355,47 @@ absl::Status Server::TakeMeans(const Round& round,
 }
 
 absl::Status Server::EndUpdate(
-    uint32_t channel, const Values& values,
+    uint32_t channel,
     const std::vector<std::pair<uint32_t, float>>& multipliers,
-    const ParallelFor& parallel_for, int64_t* version) {
+    const Read& read, const ParallelFor& parallel_for, int64_t* version) {
+  absl::Status status = SetMultipliers(multipliers);
+  if (!status.ok()) return status;
+  if (options_.synchronous) {
+    std::lock_guard<std::mutex> publishing(publishing_mutex_);
+    std::vector<uint32_t> ids;
+    for (const auto& [id, multiplier] : multipliers) ids.push_back(id);
+    Values values;
+    status = ReadValues(ids, read, &values);
+    if (!status.ok()) return status;
+    std::lock_guard<std::mutex> lock(mutex_);
+    model_.Publish(values, parallel_for);
+    EndRound(FindChannel(channel));
+  }
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [id, multiplier] : multipliers) {
-      const Variable* variable = nullptr;
-      const absl::Status found = Find(id, &variable);
-      if (!found.ok()) return found;
-      if (variable->info.pull.codec == Codec::kThreeLc &&
-          !kernels::IsSparsityMultiplier(multiplier)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("multipliers: that of variable ", variable->info.name,
-                         " must be in [1, 2), got ", multiplier));
-      }
-      model_.SetMultiplier(id, multiplier);
-    }
     ++updates_;
-    if (options_.synchronous) {
-      model_.Publish(values, parallel_for);
-      EndRound(FindChannel(channel));
-    } else {
-      ++updates_due_;
-    }
+    ++updates_due_;
     *version = model_.version();
   }
   parked_calls_.WakeAll();
+  return status;
+}
+
+absl::Status Server::SetMultipliers(
+    const std::vector<std::pair<uint32_t, float>>& multipliers) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [id, multiplier] : multipliers) {
+    const Variable* variable = nullptr;
+    const absl::Status found = Find(id, &variable);
+    if (!found.ok()) return found;
+    if (variable->info.pull.codec == Codec::kThreeLc &&
+        !kernels::IsSparsityMultiplier(multiplier)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("multipliers: that of variable ", variable->info.name,
+                       " must be in [1, 2), got ", multiplier));
+    }
+    model_.SetMultiplier(id, multiplier);
+  }
   return absl::OkStatus();
 }
 
@@ -388,8 +416,13 @@ void Server::EndRound(Channel* channel) {
   channel->since = model_.version();
 }
 
-void Server::PublishWhole(const Values& values) {
+absl::Status Server::PublishWhole(const std::vector<uint32_t>& ids,
+                                  const Read& read) {
   {
+    std::lock_guard<std::mutex> publishing(publishing_mutex_);
+    Values values;
+    const absl::Status status = ReadValues(ids, read, &values);
+    if (!status.ok()) return status;
     std::lock_guard<std::mutex> lock(mutex_);
     model_.PublishWhole(values);
     whole_version_ = model_.version();
@@ -399,6 +432,7 @@ void Server::PublishWhole(const Values& values) {
     }
   }
   parked_calls_.WakeAll();
+  return absl::OkStatus();
 }
 
 // ---- What there is
@@ -409,9 +443,12 @@ absl::Status Server::ReadRound(uint32_t id, const ParallelFor& parallel_for,
   const Variable* variable = nullptr;
   const absl::Status found = Find(id, &variable);
   if (!found.ok()) return found;
-  *sum = Zeros(variable->info.size());
+  const int64_t n = variable->info.size();
+  *sum = Zeros(n);
+  Tensor part = NewFloats(n);
   for (const auto& [number, channel] : channels_) {
-    channel.round.AddSum(variable->info, FloatsOf(sum), parallel_for);
+    channel.round.Sum(variable->info, FloatsOf(&part), parallel_for);
+    kernels::AddResidual(FloatsOf(part), FloatsOf(*sum), n, FloatsOf(sum));
   }
   return absl::OkStatus();
 }

@@ -94,22 +94,20 @@ class Server : public tensorflow::ResourceBase {
   // A variable that is there already must be as it was added.
   absl::Status AddVariable(const VariableInfo& info, const WeakHandle& handle);
 
-  // ---- Reading variables, which is the caller's part. `variable` lives as
-  // long as the server.
+  // Reads what variables hold that are there and initialized: the caller's
+  // part.
   struct Handle {
-    const VariableInfo* variable;
+    const VariableInfo* variable;  // lives as long as the server
     WeakHandle handle;
   };
-  absl::Status GetHandles(const std::vector<uint32_t>& ids,
-                          std::vector<Handle>* handles) const;
-
-  // Those that must be read, and given to Refresh, before a pull: what has
-  // never been read and, if a version is due (asynchronously), what has.
-  absl::Status GetHandlesForPull(const std::vector<uint32_t>& ids,
-                                 std::vector<Handle>* handles) const;
-  void Refresh(const Values& values, const kernels::ParallelFor& parallel_for);
+  using Read = std::function<absl::Status(const std::vector<Handle>&, Values*)>;
 
   // ---- Pulls
+
+  // Comes before a pull: publishes what has never been and, if a version is due
+  // (asynchronously), what has.
+  absl::Status Refresh(const std::vector<uint32_t>& ids, const Read& read,
+                       const kernels::ParallelFor& parallel_for);
 
   // Where a message of so many bytes goes.
   using Allocate = std::function<absl::Status(int64_t size, uint8_t** bytes)>;
@@ -144,17 +142,18 @@ class Server : public tensorflow::ResourceBase {
                              const kernels::ParallelFor& parallel_for,
                              Gradients* gradients);
 
-  // An update has been made. In rounds that publishes the values and opens the
-  // channel's next one; else the next pull may. Multipliers are those of the
-  // variables' pull codecs.
+  // An update has been made. In rounds that publishes these variables, and
+  // opens the channel's next round; else a pull may. Each has the sparsity
+  // multiplier of its pull codec, for 3LC.
   absl::Status EndUpdate(
-      uint32_t channel, const Values& values,
+      uint32_t channel,
       const std::vector<std::pair<uint32_t, float>>& multipliers,
-      const kernels::ParallelFor& parallel_for, int64_t* version);
+      const Read& read, const kernels::ParallelFor& parallel_for,
+      int64_t* version);
 
   // Somebody has written to these variables: publishes them as they are, and
   // forgets the pushes of open rounds, which were computed on other values.
-  void PublishWhole(const Values& values);
+  absl::Status PublishWhole(const std::vector<uint32_t>& ids, const Read& read);
 
   // The sum of what open rounds have of a variable.
   absl::Status ReadRound(uint32_t id, const kernels::ParallelFor& parallel_for,
@@ -182,10 +181,18 @@ class Server : public tensorflow::ResourceBase {
     std::vector<PushEntry> entries;
   };
 
-  // Checks all of it. Does not need the mutex.
+  // Checks all of it. This, and what follows, does not need the mutex.
   absl::Status ReadPush(const uint8_t* bytes, int64_t size,
                         const kernels::ParallelFor& parallel_for,
                         Push* push) const;
+
+  // What must be read before a pull.
+  absl::Status GetHandlesForPull(const std::vector<uint32_t>& ids,
+                                 std::vector<Handle>* handles) const;
+  absl::Status SetMultipliers(
+      const std::vector<std::pair<uint32_t, float>>& multipliers);
+  absl::Status ReadValues(const std::vector<uint32_t>& ids, const Read& read,
+                          Values* values) const;
 
   // These need it.
   absl::Status Find(uint32_t id, const Variable** variable) const;
@@ -211,6 +218,10 @@ class Server : public tensorflow::ResourceBase {
   const ServerOptions options_;
   tensorflow::Env* const env_;
   ParkedCalls parked_calls_;
+
+  // Held from reading variables to publishing them, so that nobody publishes
+  // older values after newer ones. Comes before the other one.
+  std::mutex publishing_mutex_;
 
   mutable std::mutex mutex_;  // of all that follows
   std::map<uint32_t, Variable> variables_;

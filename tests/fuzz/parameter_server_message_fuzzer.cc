@@ -92,7 +92,11 @@ struct Pair {
       ones.flat<float>().setConstant(1);
       gradients.push_back({variable.id, &variable.push, 1, 0, ones});
     }
-    server->Refresh(values, SingleThread);
+    const auto read = [&](const std::vector<Server::Handle>&, Values* found) {
+      *found = values;
+      return absl::OkStatus();
+    };
+    CheckOk(server->Refresh(Ids(), read, SingleThread));
     Follow();
     Buffer push;
     CheckOk(model->EncodePush(0, gradients, {}, SingleThread, To(&push)));
@@ -100,7 +104,7 @@ struct Pair {
     CheckOk(server->AccumulatePush(push.data(), push.size(), true, SingleThread,
                                    &accepted, &ready));
     int64_t version;
-    CheckOk(server->EndUpdate(0, values, {}, SingleThread, &version));
+    CheckOk(server->EndUpdate(0, {}, read, SingleThread, &version));
     Follow();
   }
 

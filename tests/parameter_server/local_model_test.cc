@@ -28,7 +28,7 @@ class Fixture {
       ExpectOk(server_->AddVariable(variable, {}));
       Set(variable.id, Gaussian(variable.size(), variable.id));
     }
-    server_->Refresh(values_, SingleThread);
+    Refresh(values_, server());
   }
 
   Server* server() { return server_.get(); }
@@ -36,9 +36,9 @@ class Fixture {
   void Set(uint32_t id, const Floats& values) {
     values_[id] = ToTensor(values);
   }
-  void EndUpdate() {
-    int64_t version;
-    ExpectOk(server_->EndUpdate(0, values_, {}, SingleThread, &version));
+  void EndUpdate() { parameter_server::EndUpdate(values_, server()); }
+  void PublishWhole(uint32_t id) {
+    ExpectOk(server_->PublishWhole({id}, ReadFrom(&values_)));
   }
   Floats Round(uint32_t id) {
     tensorflow::Tensor sum;
@@ -357,7 +357,7 @@ TEST(LocalModelTest, MessagesAreThoseOfTheDocumentation) {
   Worker worker(variables);
   fixture.Set(5, Floats(4, 0));
   fixture.EndUpdate();
-  fixture.server()->PublishWhole({{5, Zeros(4)}});
+  fixture.PublishWhole(5);
   worker.Follow(fixture.server());
   EXPECT_EQ(worker.Push({{1, -0.5f, 0.5f, 0}}),
             (Buffer{'T',  'F', 'G',  'C',  2,    0x20, 0,    0,  //

@@ -66,7 +66,7 @@ bool Add(const std::vector<OwnEntry>& push, Round* round) {
 
 Floats SumOf(const Round& round, const VariableInfo& variable) {
   Floats sum(variable.size());
-  round.AddSum(variable, sum.data(), SingleThread);
+  round.Sum(variable, sum.data(), SingleThread);
   return sum;
 }
 

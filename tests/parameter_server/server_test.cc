@@ -52,7 +52,7 @@ class Fixture {
       ExpectOk(server_->AddVariable(variable, {}));
       values_[variable.id] = Zeros(variable.size());
     }
-    server_->Refresh(values_, SingleThread);
+    Refresh();
   }
 
   Server* operator->() { return server_.get(); }
@@ -80,13 +80,15 @@ class Fixture {
   }
 
   int64_t EndUpdate(uint32_t channel = 0) {
-    int64_t version = 0;
-    ExpectOk(server_->EndUpdate(channel, values_, {}, SingleThread, &version));
-    return version;
+    return parameter_server::EndUpdate(values_, server(), channel);
+  }
+
+  void PublishWhole(const std::vector<uint32_t>& ids) {
+    ExpectOk(server_->PublishWhole(ids, ReadFrom(&values_)));
   }
 
   // As a pull does.
-  void Refresh() { server_->Refresh(values_, SingleThread); }
+  void Refresh() { parameter_server::Refresh(values_, server()); }
 
  private:
   const std::vector<VariableInfo> variables_;
@@ -200,7 +202,8 @@ TEST(ServerTest, PublishWholeForgetsOpenRounds) {
   Worker worker = fixture.MakeWorker();
   const Buffer push = worker.Push({{1, 2}});
   EXPECT_TRUE(Accumulate(push, fixture.server()).accepted);
-  fixture->PublishWhole({{1, ToTensor({7, 8})}});
+  fixture.Set(1, {7, 8});
+  fixture.PublishWhole({1});
   EXPECT_EQ(fixture->Statistics().version, 2);
   EXPECT_EQ(fixture->Statistics().pushes_in_round, 0);
   EXPECT_FALSE(Accumulate(push, fixture.server()).accepted);
@@ -216,7 +219,8 @@ TEST(ServerTest, PublishWholeLeavesAnUpdateThatIsUnderWay) {
   Worker worker = fixture.MakeWorker();
   const Buffer push = worker.Push({{1, 2}});
   EXPECT_TRUE(Accumulate(push, fixture.server()).ready);
-  fixture->PublishWhole({{1, ToTensor({7, 8})}});
+  fixture.Set(1, {7, 8});
+  fixture.PublishWhole({1});
   EXPECT_EQ(fixture.Mean(push), (Floats{1, 2}));
   EXPECT_EQ(fixture.EndUpdate(), 3);
 }
@@ -246,16 +250,11 @@ TEST(ServerTest, AsynchronousPushesMayBeStaleToABound) {
 
 TEST(ServerTest, AsynchronousVersionsAreMadeOnDemand) {
   Fixture fixture(OneVariable(), Asynchronous(-1, /*updates=*/2));
-  std::vector<Server::Handle> handles;
-  ExpectOk(fixture->GetHandlesForPull({1}, &handles));
-  EXPECT_TRUE(handles.empty());
   fixture.Set(1, {3, 4});
   EXPECT_EQ(fixture.EndUpdate(), 1);
   fixture.Refresh();
   EXPECT_EQ(fixture->Statistics().version, 1);
   EXPECT_EQ(fixture.EndUpdate(), 1);
-  ExpectOk(fixture->GetHandlesForPull({1}, &handles));
-  EXPECT_EQ(handles.size(), 1);
   fixture.Refresh();
   fixture.Refresh();  // of another pull, at the same time
   EXPECT_EQ(fixture->Statistics().version, 2);
@@ -310,7 +309,7 @@ TEST(ServerTest, PullsWaitForTheNextVersion) {
   EXPECT_FALSE(park());  // there is something new
   request.version = 2;
   EXPECT_TRUE(park());
-  fixture->PublishWhole({});
+  fixture.PublishWhole({});
   EXPECT_EQ(woken, 3);
   request.version = 3;
   request.others = {{1, 0}};
@@ -393,22 +392,26 @@ TEST(ServerTest, WrongVariablesAreInvalid) {
       "smaller granularity");
   Buffer message;
   ExpectInvalid(server->Pull({}, {9}, To(&message)), "no variable 9");
-  std::vector<Server::Handle> handles;
-  ExpectInvalid(server->GetHandles({9}, &handles), "no variable 9");
-  ExpectInvalid(server->GetHandlesForPull({9}, &handles), "no variable 9");
+  const Values none;
+  ExpectInvalid(server->Refresh({9}, ReadFrom(&none), SingleThread),
+                "no variable 9");
+  ExpectInvalid(server->PublishWhole({9}, ReadFrom(&none)), "no variable 9");
 }
 
 TEST(ServerTest, WrongMultipliersAreInvalid) {
   const Resource<Server> server(new Server(Rounds(1)));
   ExpectOk(server->AddVariable(MakeVariable(1, {2}, "int8", "three_lc"), {}));
   ExpectOk(server->AddVariable(MakeVariable(2, {2}), {}));
-  int64_t version;
-  ExpectInvalid(server->EndUpdate(0, {}, {{1, 2}}, SingleThread, &version),
-                "multipliers");
-  ExpectInvalid(server->EndUpdate(0, {}, {{3, 1}}, SingleThread, &version),
-                "no variable 3");
-  ExpectOk(
-      server->EndUpdate(0, {}, {{1, 1.5f}, {2, 7}}, SingleThread, &version));
+  const Values none;
+  const auto end_update = [&](uint32_t id, float multiplier) {
+    int64_t version;
+    return server->EndUpdate(0, {{id, multiplier}}, ReadFrom(&none),
+                             SingleThread, &version);
+  };
+  ExpectInvalid(end_update(1, 2), "multipliers");
+  ExpectInvalid(end_update(3, 1), "no variable 3");
+  ExpectOk(end_update(1, 1.5f));
+  ExpectOk(end_update(2, 7));
 }
 
 TEST(ServerTest, DamagedPushesAreErrorsAndAddNothing) {

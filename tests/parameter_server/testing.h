@@ -10,6 +10,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -137,6 +138,39 @@ inline Outcome Accumulate(const Buffer& push, Server* server,
                                   kernels::SingleThread, &outcome.accepted,
                                   &outcome.ready));
   return outcome;
+}
+
+// Reads variables that hold these values.
+inline Server::Read ReadFrom(const Values* values) {
+  return [values](const std::vector<Server::Handle>& handles, Values* read) {
+    for (const Server::Handle& handle : handles) {
+      const auto found = values->find(handle.variable->id);
+      if (found != values->end()) read->insert(*found);
+    }
+    return absl::OkStatus();
+  };
+}
+
+inline std::vector<uint32_t> IdsOf(const Values& values) {
+  std::vector<uint32_t> ids;
+  for (const auto& [id, value] : values) ids.push_back(id);
+  return ids;
+}
+
+// Refreshes all variables, as a pull does, or ends an update of them; returns
+// the server's version.
+inline void Refresh(const Values& values, Server* server) {
+  ExpectOk(
+      server->Refresh(IdsOf(values), ReadFrom(&values), kernels::SingleThread));
+}
+inline int64_t EndUpdate(const Values& values, Server* server,
+                         uint32_t channel = 0) {
+  std::vector<std::pair<uint32_t, float>> multipliers;
+  for (const uint32_t id : IdsOf(values)) multipliers.emplace_back(id, 1.0f);
+  int64_t version = 0;
+  ExpectOk(server->EndUpdate(channel, multipliers, ReadFrom(&values),
+                             kernels::SingleThread, &version));
+  return version;
 }
 
 // A worker that pulls and pushes all of some variables.

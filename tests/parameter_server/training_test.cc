@@ -53,7 +53,7 @@ class Training {
       values_[variable.id] =
           ToTensor(Gaussian(variable.size(), variable.id), {variable.size()});
     }
-    server_->Refresh(values_, SingleThread);
+    Refresh(values_, server_.get());
     Observe();
     for (int i = 0; i < 3; ++i) Join();
   }
@@ -105,7 +105,7 @@ class Training {
 
   // What a worker that comes now would get is what others must have.
   void Observe() {
-    server_->Refresh(values_, SingleThread);
+    Refresh(values_, server_.get());
     Worker observer(variables_);
     const int64_t version = observer.Follow(server_.get());
     for (size_t v = 0; v < variables_.size(); ++v) {
@@ -156,7 +156,7 @@ class Training {
     for (size_t v = 0; v < variables_.size(); ++v) {
       AddTo(Round(v), -1, &balance_[v]);  // it is forgotten
     }
-    server_->PublishWhole({{id, values_[id]}});
+    ExpectOk(server_->PublishWhole({id}, ReadFrom(&values_)));
     Observe();
   }
 
@@ -196,9 +196,7 @@ class Training {
       const uint32_t id = variables_[v].id;
       values_[id] = ToTensor(Sum(ToFloats(values_[id]), means[v]));
     }
-    int64_t version;
-    ExpectOk(
-        server_->EndUpdate(0, values_, {{1, 1.25f}}, SingleThread, &version));
+    EndUpdate(values_, server_.get());
     Observe();
   }
 
