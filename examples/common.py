@@ -5,6 +5,7 @@ import json
 import pathlib
 import statistics
 import time
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -23,6 +24,9 @@ flags.DEFINE_integer("batch_size", 32, "Examples in a step of one worker.", lowe
 flags.DEFINE_integer("epochs", 12, "Passes over the data, or periods of --steps_per_epoch.")
 flags.DEFINE_integer("steps_per_epoch", None, "Default: one pass over the data.", lower_bound=1)
 flags.DEFINE_integer("seed", 0, "Decides the initial model and the order of the data.")
+flags.DEFINE_bool(
+    "synchronous", False, "With parameter servers: an update takes the mean of all workers' pushes."
+)
 flags.DEFINE_string("json", None, "File that the first worker writes its report to.")
 
 # The first steps trace the model and fill caches.
@@ -37,19 +41,29 @@ class Cluster:
         keras.utils.set_random_seed(FLAGS.seed)
         tf.config.experimental.enable_op_determinism()
         self.compressor = tf_gc.compressors.from_string(FLAGS.compressor)
-        self.strategy = tf_gc.MultiWorkerMirroredStrategy(compression=self.compressor)
-        resolver = self.strategy.cluster_resolver
-        self.workers = len(resolver.cluster_spec().as_dict().get("worker", ["this"]))
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        jobs = resolver.cluster_spec().as_dict()
+        self.workers = len(jobs.get("worker", ["this"]))
         self.index = resolver.task_id or 0
         self.is_chief = self.index == 0
-        self.batch_size = FLAGS.batch_size * self.workers  # over all workers
+        self.servers = len(jobs.get("ps", []))
+        self.has_servers = self.servers > 0
+        if self.has_servers:
+            self.strategy = tf_gc.ParameterServerStrategy(
+                resolver, compression=self.compressor, synchronous=FLAGS.synchronous
+            )
+        else:
+            self.strategy = tf_gc.MultiWorkerMirroredStrategy(compression=self.compressor)
+        # Of all workers together, for one update.
+        self.pushes_per_update = 1 if self.has_servers and not FLAGS.synchronous else self.workers
+        self.batch_size = FLAGS.batch_size * self.pushes_per_update
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Endless batches, and how many of them are an epoch."""
+    """Endless batches, or what makes them on a worker, and how many of them are an epoch."""
 
-    dataset: tf.data.Dataset
+    dataset: tf.data.Dataset | Callable[[], tf.data.Dataset]
     steps: int
 
 
@@ -59,8 +73,21 @@ def training_data(cluster: Cluster, inputs: np.ndarray, labels: np.ndarray) -> D
     All workers shuffle alike and each takes every n-th example, so together they see the batches
     that one process with the same total batch size would. What is left after the last full batch
     of a pass is dropped: every worker has the same number of steps, and none waits for another.
+
+    With parameter servers workers take steps as they can: each has all examples, and begins at
+    another one.
     """
     steps_in_pass = len(inputs) // cluster.batch_size
+    if cluster.has_servers:
+
+        def make_dataset():
+            examples = tf.data.Dataset.from_tensor_slices((inputs, labels))
+            shuffled = examples.shuffle(len(inputs), seed=FLAGS.seed).repeat()
+            # Each worker begins somewhere else.
+            begin = tf.cast(1e6 * tf.timestamp(), tf.int64) % len(inputs)
+            return shuffled.skip(begin).batch(FLAGS.batch_size).prefetch(2)
+
+        return Data(make_dataset, FLAGS.steps_per_epoch or steps_in_pass)
     dataset = (
         tf.data.Dataset.from_tensor_slices((inputs, labels))
         .shuffle(len(inputs), seed=FLAGS.seed)
@@ -82,6 +109,8 @@ def test_data(cluster: Cluster, inputs: np.ndarray, labels: np.ndarray, batch_si
     if len(inputs) % batch_size:
         raise ValueError(f"batch_size {batch_size} does not divide {len(inputs)} examples")
     dataset = tf.data.Dataset.from_tensor_slices((inputs, labels)).repeat()
+    if cluster.has_servers:  # the chief evaluates
+        return Data(dataset.batch(batch_size), len(inputs) // batch_size)
     dataset = dataset.batch(batch_size * cluster.workers)  # see _already_sharded
     return Data(_already_sharded(dataset), len(inputs) // batch_size)
 
@@ -121,6 +150,11 @@ def train(cluster: Cluster, model: keras.Model, training: Data, test: Data, metr
       test: what it is measured on after each epoch.
       metric: name of the metric that says how good the model is.
     """
+    if cluster.has_servers:
+        import on_servers  # which imports this
+
+        on_servers.train(cluster, model, training, test, metric)
+        return
     recorder = _Recorder(metric, cluster)
     model.fit(
         training.dataset,
@@ -138,10 +172,8 @@ def train(cluster: Cluster, model: keras.Model, training: Data, test: Data, metr
     print(f"final {metric} {final[metric]:.4f}")
     print(cluster.strategy.traffic)
     if FLAGS.json:
-        report = _report(cluster, model, recorder, {metric: final[metric]})
-        path = pathlib.Path(FLAGS.json)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        measured = {"epochs": recorder.epochs, "seconds_per_step": recorder.seconds_per_step}
+        write_report(cluster, model, {**measured, "final": {metric: final[metric]}})
 
 
 class _Recorder(keras.callbacks.Callback):
@@ -203,16 +235,18 @@ def ring_bytes(model: keras.Model, workers: int) -> float:
     return 2 * (workers - 1) / workers * 4 * model.count_params()
 
 
-def _report(cluster: Cluster, model: keras.Model, recorder: _Recorder, final: dict) -> dict:
-    return {
+def write_report(cluster: Cluster, model: keras.Model, measured: dict) -> None:
+    """Writes what was trained and what was measured to --json."""
+    report = {
         "example": model.name,
         "compressor": FLAGS.compressor,
         "workers": cluster.workers,
         "batch_size": FLAGS.batch_size,
         "seed": FLAGS.seed,
         "parameters": model.count_params(),
-        "epochs": recorder.epochs,
-        "final": final,
-        "seconds_per_step": recorder.seconds_per_step,
+        **measured,
         "traffic": cluster.strategy.traffic.as_dict(),
     }
+    path = pathlib.Path(FLAGS.json)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

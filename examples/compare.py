@@ -66,8 +66,8 @@ def train(run: Run, seed: str, bandwidth: str | None, on_epoch) -> dict:
     last_lines = collections.deque(maxlen=_LAST_LINES)
 
     def on_line(line):
-        last_lines.append(f"worker {line.worker}: " * (line.worker is not None) + line.text)
-        match = line.worker == 0 and _EPOCH.match(line.text)
+        last_lines.append(f"{line.process}: {line.text}")
+        match = line.process == "worker 0" and _EPOCH.match(line.text)
         if match:
             on_epoch(int(match[1]))
 

@@ -192,7 +192,7 @@ def train(run: Run) -> None:
         command,
         workers=FLAGS.workers,
         bandwidth=FLAGS.bandwidth if run.measure == "bandwidth" else None,
-        on_line=lambda line: last_lines.append(f"worker {line.worker}: {line.text}"),
+        on_line=lambda line: last_lines.append(f"{line.process}: {line.text}"),
     )
     if code:
         raise RunFailedError(f"{run}: exit code {code}\n" + "\n".join(last_lines))

@@ -8,6 +8,9 @@ Keras 3's trainer builds a model from its first batch, which on several workers
 it first reduces over them: integers, and batches of different sizes, to no
 purpose, as only the shapes are used.
 
+With parameter servers, optimizers as a whole run on the servers, for each update
+once: there the call that applies gradients is replaced by one that pushes them.
+
 Keras 3's loss scaling looks at the gradients before they are reduced: a worker
 that finds its own finite would go on to the reduction alone, and wait for ever.
 """
@@ -16,6 +19,8 @@ import functools
 import sys
 
 import tensorflow as tf
+from tf_gc.strategy import worker_step
+from tf_gc.strategy.variables import name_of
 
 
 def redirect():
@@ -51,6 +56,7 @@ def _reduce_with_strategy(reduction):
         strategy = tf.distribute.get_strategy()
         if (
             getattr(strategy, "compression", None) is None
+            or not hasattr(strategy, "reduce_gradients")
             or tf.distribute.in_cross_replica_context()
         ):
             return reduction(*args)
@@ -98,6 +104,93 @@ def _check_all_workers(check_finite):
     return check
 
 
+def _push_with_apply(apply):
+    """For Keras 3's `apply(optimizer, grads, trainable_variables)`."""
+
+    def push(optimizer, grads, trainable_variables=None):
+        if not _is_pushed():
+            return apply(optimizer, grads, trainable_variables)
+        variables = list(trainable_variables or optimizer._trainable_variables)
+        if not optimizer.built:
+            with tf.init_scope():
+                optimizer.build(variables)
+        tf.distribute.get_strategy().push_gradients(
+            zip(grads, variables, strict=True),
+            lambda grads_and_vars: apply(optimizer, *zip(*grads_and_vars, strict=True)),
+        )
+        return None
+
+    return push
+
+
+def _push_with_apply_gradients(apply_gradients):
+    """For tf_keras's `apply_gradients(optimizer, grads_and_vars, ...)`."""
+
+    def push(optimizer, grads_and_vars, name=None, **kwargs):
+        if not _is_pushed():
+            return apply_gradients(optimizer, grads_and_vars, name=name, **kwargs)
+        grads_and_vars = list(grads_and_vars)
+        variables = [variable for _, variable in grads_and_vars]
+        with tf.init_scope():
+            if hasattr(optimizer, "build"):
+                optimizer.build(variables)
+                kwargs = {"skip_gradients_aggregation": True}
+            else:  # of tf_keras.optimizers.legacy
+                optimizer._create_all_weights(variables)
+                kwargs = {}
+        tf.distribute.get_strategy().push_gradients(
+            grads_and_vars,
+            lambda reduced: apply_gradients(optimizer, reduced, name=name, **kwargs),
+        )
+        return optimizer.iterations
+
+    return push
+
+
+def _is_pushed():
+    """Whether gradients of an optimizer that is called here go to parameter servers."""
+    return (
+        hasattr(tf.distribute.get_strategy(), "push_gradients")
+        and worker_step.current_step() is not None
+        and not worker_step.in_update()
+    )
+
+
+def _add_at_once(assign_add):
+    """Keras 3 reads and writes, and would lose what another worker's update adds in between."""
+
+    def add(variable, value):
+        if not worker_step.in_update():
+            return assign_add(variable, value)
+        variable.value.assign_add(tf.cast(value, variable.dtype))
+        return variable
+
+    return add
+
+
+def _refuse_on_servers(method):
+    def refuse(trainer, *args, **kwargs):
+        if hasattr(trainer.distribute_strategy, "push_gradients"):
+            raise NotImplementedError(
+                f"Keras 3's {method.__name__} has no mode for parameter servers. Use a loop with "
+                "tf.distribute.coordinator.ClusterCoordinator, or tf_keras: pip install tf-keras, "
+                "and TF_USE_LEGACY_KERAS=1 in the environment"
+            )
+        return method(trainer, *args, **kwargs)
+
+    return refuse
+
+
+def path_of_new(variable):
+    """Returns the name of a variable that is being made: in Keras 3 its path."""
+    scopes = sys.modules.get("keras.src.backend.common.name_scope")
+    path = scopes.current_path() if scopes else ""
+    name = name_of(variable)
+    return f"{path}/{name}" if path else name
+
+
+_TRAINER = ("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer")
+
 # (module, class or None, function, what replaces it)
 _SEAMS = (
     (
@@ -112,16 +205,26 @@ _SEAMS = (
         "all_reduce_sum_gradients",
         _reduce_with_strategy,
     ),
-    (
-        "keras.src.backend.tensorflow.trainer",
-        "TensorFlowTrainer",
-        "_maybe_symbolic_build",
-        _build_from_local_batch,
-    ),
+    (*_TRAINER, "_maybe_symbolic_build", _build_from_local_batch),
     (
         "keras.src.optimizers.loss_scale_optimizer",
         "LossScaleOptimizer",
         "check_finite",
         _check_all_workers,
     ),
+    ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply", _push_with_apply),
+    ("keras.src.backend.common.variables", "Variable", "assign_add", _add_at_once),
+    (
+        "tf_keras.src.optimizers.optimizer",
+        "Optimizer",
+        "apply_gradients",
+        _push_with_apply_gradients,
+    ),
+    (
+        "tf_keras.src.optimizers.legacy.optimizer_v2",
+        "OptimizerV2",
+        "apply_gradients",
+        _push_with_apply_gradients,
+    ),
+    *((*_TRAINER, function, _refuse_on_servers) for function in ("fit", "evaluate", "predict")),
 )

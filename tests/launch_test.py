@@ -26,6 +26,37 @@ config = json.loads(os.environ["TF_CONFIG"])
 index = config["task"]["index"]
 """
 
+# A server that tells whoever connects what it is.
+_SERVER = """
+import contextlib
+cluster = config["cluster"]
+host, port = cluster[config["task"]["type"]][index].split(":")
+facts = [os.getpid(), os.readlink("/proc/self/ns/net"), config]
+with socket.create_server((host, int(port))) as server:
+    while True:
+        with contextlib.suppress(ConnectionError), server.accept()[0] as connection:
+            connection.sendall(json.dumps(facts).encode())
+"""
+
+# For the chief: its side of it.
+_ASK = """
+cluster = config["cluster"]
+
+def ask(address, unlike=None):
+    host, port = address.split(":")
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            with socket.create_connection((host, int(port))) as connection:
+                pid, *others = json.load(connection.makefile())
+            if pid != unlike:
+                return pid, *others
+        except (OSError, ValueError):
+            pass
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+"""
+
 # The process says that it is there, then sleeps until a signal ends it.
 _SLEEP = 'print("pid", os.getpid(), flush=True); time.sleep(600)'
 
@@ -56,17 +87,14 @@ def _namespaces_of(pid):
 
 
 class _LaunchTest(parameterized.TestCase):
-    def write(self, body):
-        return self.create_tempfile("program.py", _PREAMBLE + textwrap.dedent(body)).full_path
+    def write(self, body, name="program.py"):
+        return self.create_tempfile(name, _PREAMBLE + textwrap.dedent(body)).full_path
 
     def run_program(self, body, **kwargs):
         """Returns the exit code and the lines of output of a launch in this process."""
         lines = []
-        kwargs.setdefault("workers", 2)
-        code = launch.launch(
-            [sys.executable, "-u", self.write(body)], on_line=lines.append, **kwargs
-        )
-        return code, lines
+        kwargs = {"workers": 2, "on_line": lines.append, **kwargs}
+        return launch.launch([sys.executable, "-u", self.write(body)], **kwargs), lines
 
     def command_line(self, *arguments, **kwargs):
         """Runs tf_gc-launch to its end, in a process of its own."""
@@ -101,14 +129,14 @@ class _LaunchTest(parameterized.TestCase):
         path = [str(_PACKAGE_ROOT), *filter(None, sys.path)]
         return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
-    def texts(self, lines, worker):
-        return [line.text for line in lines if line.worker == worker]
+    def texts(self, lines, process):
+        return [line.text for line in lines if line.process == process]
 
 
 class ClusterTest(_LaunchTest):
     def test_every_process_finds_its_place_in_one_cluster(self):
         code, lines = self.run_program("print(json.dumps(config))", workers=3)
-        configs = [json.loads(*self.texts(lines, worker)) for worker in range(3)]
+        configs = [json.loads(*self.texts(lines, f"worker {worker}")) for worker in range(3)]
         self.assertEqual(code, 0)
         self.assertEqual([config["task"]["index"] for config in configs], [0, 1, 2])
         self.assertEqual({config["task"]["type"] for config in configs}, {"worker"})
@@ -134,11 +162,12 @@ class ClusterTest(_LaunchTest):
         _, lines = self.run_program(
             'print([name for name in os.environ if "proxy" in name.lower()])', workers=1
         )
-        self.assertEqual(self.texts(lines, 0), ["[]"])
+        self.assertEqual(self.texts(lines, "worker 0"), ["[]"])
 
-    def test_fewer_than_one_worker_is_an_error(self):
-        with self.assertRaisesRegex(ValueError, "workers is 0"):
-            launch.launch(["true"], workers=0)
+    @parameterized.parameters("workers", "ps", "max_restarts")
+    def test_a_number_out_of_range_is_an_error(self, name):
+        with self.assertRaisesRegex(ValueError, f"{name} is -1"):
+            launch.launch(["true"], **{"workers": 1, name: -1})
 
 
 class CommandLineTest(_LaunchTest):
@@ -159,13 +188,23 @@ class CommandLineTest(_LaunchTest):
     def test_help_describes_every_flag(self):
         result = self.command_line("--help")
         self.assertEqual(result.returncode, 0)
-        for text in (b"usage:", b"--workers", b"--bandwidth", b"--grace", b"--log_dir", b"-m"):
-            self.assertIn(text, result.stdout)
+        self.assertIn(b"usage:", result.stdout)
+        for flag in (
+            "workers",
+            "ps",
+            "bandwidth",
+            "grace",
+            "max_restarts",
+            "log_dir",
+            "module, -m",
+        ):
+            self.assertIn(f"\n  --{flag}\n", result.stdout.decode())
 
     @parameterized.parameters(
         ([], b"no program given"),
         (["absent.py"], b"no such file: absent.py"),
         (["--workers=0", __file__], b"--workers=0"),
+        (["--ps=-1", __file__], b"--ps=-1"),
         (["--bandwidth=100mb", __file__], b"100mb"),
         (["--bandwidth=0gbit", __file__], b"0gbit"),
         (["--wrokers=2", __file__], b"wrokers"),
@@ -210,7 +249,7 @@ class OutputTest(_LaunchTest):
             """,
             workers=1,
         )
-        self.assertEqual(self.texts(lines, 0), ["one line", "last without end"])
+        self.assertEqual(self.texts(lines, "worker 0"), ["one line", "last without end"])
 
     def test_a_progress_bar_ends_as_one_line(self):
         _, lines = self.run_program(
@@ -221,7 +260,7 @@ class OutputTest(_LaunchTest):
             """,
             workers=1,
         )
-        texts = [text for text in self.texts(lines, 0) if text]
+        texts = [text for text in self.texts(lines, "worker 0") if text]
         self.assertEqual(texts[-2:], ["step 499", "end"])
         self.assertLess(len(texts), 50)
 
@@ -249,7 +288,7 @@ class OutputTest(_LaunchTest):
     def test_all_of_a_large_output_arrives(self):
         _, lines = self.run_program('print("\\n".join(map(str, range(50000))))')
         for worker in range(2):
-            self.assertEqual(self.texts(lines, worker), [str(i) for i in range(50000)])
+            self.assertEqual(self.texts(lines, f"worker {worker}"), [str(i) for i in range(50000)])
 
     def test_log_files_hold_exactly_what_was_written(self):
         log_dir = self.create_tempdir().full_path
@@ -265,8 +304,8 @@ class OutputTest(_LaunchTest):
                 return True
 
         with absltest.mock.patch.dict(os.environ, {"TERM": "xterm", **variables}):
-            prefix = launch._prefix(Terminal(), 0)
-            plain = launch._prefix(io.StringIO(), 0)
+            prefix = launch._prefix(Terminal(), "worker 0", "cyan")
+            plain = launch._prefix(io.StringIO(), "worker 0", "cyan")
         self.assertEqual("\x1b[36m" in prefix, coloured)
         self.assertEqual(plain, "[worker 0] ")
 
@@ -282,7 +321,7 @@ class FailureTest(_LaunchTest):
             """
         )
         self.assertEqual(code, 7)
-        self.assertEqual(self.texts(lines, None), ["worker 1 failed first: exit code 7"])
+        self.assertEqual(self.texts(lines, "tf_gc-launch"), ["worker 1 failed first: exit code 7"])
 
     def test_a_killed_worker_is_reported_by_its_signal(self):
         code, lines = self.run_program(
@@ -292,7 +331,9 @@ class FailureTest(_LaunchTest):
             """
         )
         self.assertEqual(code, 128 + signal.SIGKILL)
-        self.assertEqual(self.texts(lines, None), ["worker 0 failed first: killed by SIGKILL"])
+        self.assertEqual(
+            self.texts(lines, "tf_gc-launch"), ["worker 0 failed first: killed by SIGKILL"]
+        )
 
     def test_survivors_have_time_to_say_what_they_noticed(self):
         code, lines = self.run_program(
@@ -305,14 +346,14 @@ class FailureTest(_LaunchTest):
             grace=_LONG_SECONDS,
         )
         self.assertEqual(code, 1)
-        self.assertEqual(self.texts(lines, 1), ["noticed"])
+        self.assertEqual(self.texts(lines, "worker 1"), ["noticed"])
 
     def test_survivors_that_notice_nothing_are_terminated(self):
         code, lines = self.run_program(
             "sys.exit(5) if index == 1 else time.sleep(600)", workers=3, grace=0.2
         )
         self.assertEqual(code, 5)
-        self.assertIn("sending SIGTERM to worker 0, 2", self.texts(lines, None))
+        self.assertIn("sending SIGTERM to worker 0, worker 2", self.texts(lines, "tf_gc-launch"))
 
     def test_survivors_that_ignore_termination_are_killed(self):
         ready = pathlib.Path(self.create_tempdir().full_path, "ready")
@@ -331,7 +372,7 @@ class FailureTest(_LaunchTest):
                 grace=0.2,
             )
         self.assertEqual(code, 5)
-        self.assertIn("sending SIGKILL to worker 0", self.texts(lines, None))
+        self.assertIn("sending SIGKILL to worker 0", self.texts(lines, "tf_gc-launch"))
 
     def test_a_program_that_cannot_start_leaves_nothing(self):
         with self.assertRaises(FileNotFoundError):
@@ -339,7 +380,7 @@ class FailureTest(_LaunchTest):
 
     def test_children_of_a_worker_do_not_outlive_it(self):
         _, lines = self.run_program('print(subprocess.Popen(["sleep", "600"]).pid)', workers=1)
-        _wait_until(lambda: not _is_alive(int(*self.texts(lines, 0))))
+        _wait_until(lambda: not _is_alive(int(*self.texts(lines, "worker 0"))))
 
     def test_a_launch_works_outside_the_main_thread(self):
         codes = []
@@ -351,6 +392,165 @@ class FailureTest(_LaunchTest):
         self.assertEqual(codes, [4])
 
 
+class ServersTest(_LaunchTest):
+    """Small programs stand in for the servers too; tests/server_test.py has real ones."""
+
+    def run_chief(self, body, server=_SERVER, **kwargs):
+        """Returns the exit code and the lines of output of a launch with servers."""
+        command = [sys.executable, "-u", self.write(server, "server.py")]
+        with (
+            absltest.mock.patch.object(launch, "_SERVER", command),
+            absltest.mock.patch.object(launch, "_RESTART_SECONDS", 0.25),
+        ):
+            return self.run_program(_ASK + textwrap.dedent(body), ps=1, **kwargs)
+
+    def check_one_cluster(self, **kwargs):
+        """Checks each process's place; returns the network namespaces."""
+        code, lines = self.run_chief(
+            """
+            print(json.dumps([os.getpid(), os.readlink("/proc/self/ns/net"), config]))
+            for address in cluster["worker"] + cluster["ps"]:
+                print(json.dumps(ask(address)))
+            """,
+            **kwargs,
+        )
+        self.assertEqual(code, 0)
+        pids, namespaces, configs = zip(
+            *(json.loads(text) for text in self.texts(lines, "chief")), strict=True
+        )
+        self.assertEqual(
+            [(config["task"]["type"], config["task"]["index"]) for config in configs],
+            [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)],
+        )
+        cluster = configs[0]["cluster"]
+        self.assertEqual([config["cluster"] for config in configs], [cluster] * 4)
+        sizes = {job: len(addresses) for job, addresses in cluster.items()}
+        self.assertEqual(sizes, {"worker": 2, "ps": 1, "chief": 1})
+        self.assertLen({address for addresses in cluster.values() for address in addresses}, 4)
+        self.assertFalse(any(map(_is_alive, pids)))
+        self.assertEmpty(self.texts(lines, "tf_gc-launch"))
+        return namespaces
+
+    def test_the_program_runs_once_among_servers_which_end_with_it(self):
+        self.assertLen(set(self.check_one_cluster()), 1)
+
+    @_needs_namespaces
+    def test_with_a_bandwidth_every_process_has_a_network_of_its_own(self):
+        self.assertLen(set(self.check_one_cluster(bandwidth="100mbit")), 4)
+
+    @parameterized.parameters(
+        ("sys.exit(7)", 7, "exit code 7"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 128 + signal.SIGKILL, "killed by SIGKILL"),
+    )
+    def test_the_exit_code_is_that_of_the_chief(self, body, code, words):
+        actual_code, lines = self.run_chief(body)
+        self.assertEqual(actual_code, code)
+        self.assertEqual(self.texts(lines, "tf_gc-launch"), [f"chief failed: {words}"])
+
+    def test_a_worker_that_was_killed_comes_back_at_its_address(self):
+        code, lines = self.run_chief(
+            """
+            pid, *place = ask(cluster["worker"][1])
+            os.kill(pid, signal.SIGKILL)
+            _, *new_place = ask(cluster["worker"][1], unlike=pid)
+            assert new_place == place
+            """
+        )
+        self.assertEqual(code, 0)
+        self.assertEqual(
+            self.texts(lines, "tf_gc-launch"),
+            ["worker 1 ended: killed by SIGKILL; it starts again in 0.25 s"],
+        )
+
+    def test_training_goes_on_without_a_worker_that_ends_again_and_again(self):
+        log_dir = self.create_tempdir().full_path
+        code, lines = self.run_chief(
+            f"""
+            log = pathlib.Path({log_dir!r}, "worker-0.log")
+            while log.read_text().count("started") < 3:
+                time.sleep(0.1)
+            time.sleep(1)
+            print("done")
+            """,
+            server=f"""
+print("started")
+if config["task"] == {{"type": "worker", "index": 0}}:
+    sys.exit(3)
+{_SERVER}
+""",
+            grace=0.1,
+            max_restarts=2,
+            log_dir=log_dir,
+        )
+        self.assertEqual(code, 0)
+        self.assertEqual(
+            self.texts(lines, "tf_gc-launch"),
+            [
+                "worker 0 ended: exit code 3; it starts again in 0.25 s",
+                "worker 0 ended: exit code 3; it starts again in 0.25 s",
+                "worker 0 ended: exit code 3; a training that has begun goes on without it",
+            ],
+        )
+        logs = {path.name: path.read_text() for path in pathlib.Path(log_dir).iterdir()}
+        servers = {"worker-0.log": "started\n" * 3, "worker-1.log": "started\n"}
+        self.assertEqual(logs, {**servers, "ps-0.log": "started\n", "chief.log": "done\n"})
+
+    @parameterized.parameters("ps", "worker")
+    def test_a_chief_that_waits_for_a_lost_server_is_terminated(self, task_type):
+        code, lines = self.run_chief(
+            f"""
+            os.kill(ask(cluster[{task_type!r}][0])[0], signal.SIGKILL)
+            time.sleep(600)
+            """,
+            workers=1,
+            grace=0.2,
+            max_restarts=0,
+        )
+        self.assertEqual(code, 128 + signal.SIGTERM)
+        self.assertEqual(
+            self.texts(lines, "tf_gc-launch"),
+            [
+                f"{task_type} 0 ended: killed by SIGKILL; training cannot go on without it",
+                "sending SIGTERM to chief",
+                "chief failed: killed by SIGTERM",
+            ],
+        )
+
+    def test_servers_that_ignore_termination_are_killed(self):
+        with absltest.mock.patch.object(launch, "_KILL_SECONDS", 0.2):
+            code, lines = self.run_chief(
+                'print(ask(cluster["ps"][0])[0])',
+                server="signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + _SERVER,
+            )
+        self.assertEqual(code, 0)
+        self.assertFalse(_is_alive(int(*self.texts(lines, "chief"))))
+
+    def test_the_chief_may_finish_its_work_after_ctrl_c_with_its_servers(self):
+        lines = []
+
+        def on_line(line):
+            lines.append(line)
+            if line.text == "ready":
+                os.kill(os.getpid(), signal.SIGINT)
+
+        code, _ = self.run_chief(
+            """
+            try:
+                ask(cluster["ps"][0])
+                print("ready")
+                time.sleep(600)
+            except KeyboardInterrupt:
+                time.sleep(1)
+                ask(cluster["ps"][0])
+                print("saved")
+            """,
+            on_line=on_line,
+        )
+        self.assertEqual(code, 128 + signal.SIGINT)
+        self.assertEqual(self.texts(lines, "chief"), ["ready", "saved"])
+        self.assertEqual(self.texts(lines, "tf_gc-launch"), ["sending SIGINT to chief"])
+
+
 class SignalTest(_LaunchTest):
     @parameterized.parameters(signal.SIGINT, signal.SIGTERM)
     def test_a_signal_reaches_every_worker(self, number):
@@ -358,7 +558,7 @@ class SignalTest(_LaunchTest):
             process.send_signal(number)
             _, errors = process.communicate(timeout=_LONG_SECONDS)
         self.assertEqual(process.returncode, 128 + number)
-        self.assertIn(f"sending {number.name} to worker 0, 1, 2", errors)
+        self.assertIn(f"sending {number.name} to worker 0, worker 1, worker 2", errors)
         self.assertFalse(any(map(_is_alive, pids)))
 
     def test_workers_may_finish_their_work_after_ctrl_c(self):
@@ -384,7 +584,7 @@ class SignalTest(_LaunchTest):
             self.assertIn("sending SIGINT", process.stderr.readline())
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=_LONG_SECONDS)
-        self.assertIn("sending SIGKILL to worker 0, 1", errors)
+        self.assertIn("sending SIGKILL to worker 0, worker 1", errors)
         self.assertFalse(any(map(_is_alive, pids)))
 
     def test_a_killed_launcher_leaves_no_worker(self):
@@ -445,7 +645,7 @@ class BandwidthTest(_LaunchTest):
             bandwidth="20mbit",
         )
         self.assertEqual(code, 0)
-        megabits_per_second = size * 8e-6 / float(*self.texts(lines, 0))
+        megabits_per_second = size * 8e-6 / float(*self.texts(lines, "worker 0"))
         self.assertBetween(megabits_per_second, 5, 30)
 
     def test_a_process_reaches_itself_but_not_the_host(self):
@@ -462,7 +662,7 @@ class BandwidthTest(_LaunchTest):
                 workers=1,
                 bandwidth="1gbit",
             )
-        self.assertEqual(self.texts(lines, 0), ["refused"])
+        self.assertEqual(self.texts(lines, "worker 0"), ["refused"])
 
     @parameterized.parameters("pass", "sys.exit(3)")
     def test_no_namespace_is_left_at_the_end(self, body):

@@ -46,10 +46,11 @@ _EXPORTS = {
         ),
         "tf_gc.compressors",
     ),
-    "MultiWorkerMirroredStrategy": "tf_gc.strategy",
+    **dict.fromkeys(("MultiWorkerMirroredStrategy", "ParameterServerStrategy"), "tf_gc.strategy"),
     "Policy": "tf_gc.policy",
-    "Traffic": "tf_gc.traffic",
-    "VariableTraffic": "tf_gc.traffic",
+    **dict.fromkeys(
+        ("ServerTraffic", "ServerVariableTraffic", "Traffic", "VariableTraffic"), "tf_gc.traffic"
+    ),
 }
 _MODULES = (
     "compressors",

@@ -60,6 +60,13 @@ class Policy:
             return None
         return self.default if shape.num_elements() >= self.min_elements else None
 
+    def leaves_alone(self, name) -> bool:
+        """Whether a rule says None for a variable of this name."""
+        for pattern, compressor in self.rules.items():
+            if re.search(pattern, name):
+                return compressor is None
+        return False
+
 
 def as_policy(compression) -> Policy | None:
     """Returns the policy that a strategy's argument `compression` stands for."""

@@ -1,6 +1,7 @@
 """What crossed the wire."""
 
 import dataclasses
+from collections.abc import Iterable
 
 
 def _bits_per_value(bytes_sent, values_sent):
@@ -99,3 +100,113 @@ class Traffic:
             f"{self.steps} steps, {self.bytes_sent:,} bytes sent, {self.bytes_received:,} received,"
             f" {self.bits_per_value:.3f} bits a value, {self.ratio:.1f} times fewer bytes"
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerVariableTraffic:
+    """What all workers have exchanged of one variable with its server.
+
+    Attributes:
+      name: the variable's name.
+      compressor: the compressor, as text.
+      values_pushed: gradient values, counted once for each push.
+      bytes_pushed: bytes that they took, without message headers.
+      values_pulled: values of the model, counted once for each pull.
+      bytes_pulled: bytes that they took, without message headers.
+    """
+
+    name: str
+    compressor: str
+    values_pushed: int
+    bytes_pushed: int
+    values_pulled: int
+    bytes_pulled: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerTraffic:
+    """What all workers have exchanged with the parameter servers.
+
+    Counted are messages as they are handed to TensorFlow, headers included. Not
+    counted are its own framing, requests (16 bytes a pull) and answers (2 bytes a
+    push), and variables that are read as in TensorFlow.
+
+    Attributes:
+      updates: how often the optimizer has run.
+      pushes: pushes that were accepted.
+      dropped_pushes: pushes that came too late.
+      pulls: pulls of all workers.
+      encodings: how often changes of the model were encoded, whatever the number
+        of workers that pulled them.
+      bytes_pushed: bytes from workers to servers.
+      bytes_pulled: bytes from servers to workers.
+      values_pushed: gradient values that they stand for: those of every push.
+      values_pulled: values of the model that they keep up to date: those of every
+        pull.
+      variables: the same by variable.
+
+    With several servers, numbers are sums over them, but for `updates`,
+    `pushes`, `dropped_pushes`, `pulls` and `encodings`, where they are the largest.
+    """
+
+    updates: int = 0
+    pushes: int = 0
+    dropped_pushes: int = 0
+    pulls: int = 0
+    encodings: int = 0
+    bytes_pushed: int = 0
+    bytes_pulled: int = 0
+    values_pushed: int = 0
+    values_pulled: int = 0
+    variables: tuple[ServerVariableTraffic, ...] = ()
+
+    @property
+    def bits_per_value_pushed(self) -> float:
+        """Bits from a worker to the servers for one gradient value."""
+        return _bits_per_value(self.bytes_pushed, self.values_pushed)
+
+    @property
+    def bits_per_value_pulled(self) -> float:
+        """Bits from the servers to a worker for one value of the model and step."""
+        return _bits_per_value(self.bytes_pulled, self.values_pulled)
+
+    @property
+    def ratio(self) -> float:
+        """How many times fewer bytes were exchanged than by float32 values."""
+        exchanged = self.bytes_pushed + self.bytes_pulled
+        return 4 * (self.values_pushed + self.values_pulled) / exchanged if exchanged else 1.0
+
+    def as_dict(self) -> dict:
+        """Returns everything as numbers, strings, lists and dicts (for JSON)."""
+        return {
+            **dataclasses.asdict(self),
+            "bits_per_value_pushed": self.bits_per_value_pushed,
+            "bits_per_value_pulled": self.bits_per_value_pulled,
+            "ratio": self.ratio,
+            "variables": [dataclasses.asdict(variable) for variable in self.variables],
+        }
+
+    def __str__(self):
+        return (
+            f"{self.updates} updates, {self.bytes_pushed:,} bytes pushed "
+            f"({self.bits_per_value_pushed:.3f} bits a value), {self.bytes_pulled:,} pulled "
+            f"({self.bits_per_value_pulled:.3f}), {self.dropped_pushes} pushes dropped, "
+            f"{self.ratio:.1f} times fewer bytes"
+        )
+
+
+_LARGEST = ("updates", "pushes", "dropped_pushes", "pulls", "encodings")
+
+
+def total_traffic(servers: Iterable[ServerTraffic]) -> ServerTraffic:
+    """Returns the traffic with several servers together."""
+    servers = list(servers)
+    totals = {
+        field.name: (max if field.name in _LARGEST else sum)(
+            getattr(server, field.name) for server in servers
+        )
+        for field in dataclasses.fields(ServerTraffic)
+        if servers and field.name != "variables"
+    }
+    variables = tuple(variable for server in servers for variable in server.variables)
+    return ServerTraffic(**totals, variables=variables)

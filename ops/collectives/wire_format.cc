@@ -10,8 +10,6 @@ namespace {
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "messages are little-endian and so must the machine be");
 
-constexpr uint32_t kMagic = 0x43474654;  // "TFGC"
-
 // The header as it lies in memory and on the wire.
 struct Layout {
   uint32_t magic;
@@ -35,6 +33,15 @@ absl::Status Mismatch(const char* field, uint64_t received, uint64_t expected) {
 
 }  // namespace
 
+absl::Status CheckMagicAndVersion(uint32_t magic, uint8_t version) {
+  if (magic != kMagic) return Mismatch("magic number", magic, kMagic);
+  if (version == kWireVersion) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("message header: the peer speaks wire format version ",
+                   version, ", this worker version ", kWireVersion,
+                   ". Install the same tf_gc on all workers."));
+}
+
 void WriteHeader(const Header& header, uint8_t* out) {
   Layout layout{};
   layout.magic = kMagic;
@@ -52,15 +59,9 @@ absl::Status ReadHeader(const uint8_t* bytes, const Header& expected,
                         int64_t max_size, int64_t* size) {
   Layout layout;
   std::memcpy(&layout, bytes, kHeaderSize);
-  if (layout.magic != kMagic) {
-    return Mismatch("magic number", layout.magic, kMagic);
-  }
-  if (layout.version != kWireVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("message header: the peer speaks wire format version ",
-                     layout.version, ", this worker version ", kWireVersion,
-                     ". Install the same tf_gc on all workers."));
-  }
+  const absl::Status checked =
+      CheckMagicAndVersion(layout.magic, layout.version);
+  if (!checked.ok()) return checked;
   const struct {
     const char* name;
     uint64_t received, expected;

@@ -12,7 +12,13 @@ namespace tf_gc {
 
 // Changes whenever a byte of any message changes its meaning.
 inline constexpr uint8_t kWireVersion = 2;
+inline constexpr uint32_t kMagic = 0x43474654;  // "TFGC"
 inline constexpr int64_t kHeaderSize = 32;
+
+// What every message begins with, those of the parameter server too: its first
+// four bytes, and the fifth. DataLoss or, where the versions differ,
+// FailedPrecondition.
+absl::Status CheckMagicAndVersion(uint32_t magic, uint8_t version);
 
 enum class Codec : uint8_t {
   kFloat32 = 0,

@@ -8,6 +8,7 @@ from typing import ClassVar
 import tensorflow as tf
 
 from tf_gc import checks
+from tf_gc.compressors.server_codecs import ServerCodecs
 from tf_gc.exchange import Exchange
 
 
@@ -40,6 +41,21 @@ class Compressor(abc.ABC):
     def slot_shapes(self, shape: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
         """Returns the shapes of a variable's slots, by name; all are zero at first."""
         return {"residual": shape} if self.uses_residual else {}
+
+    def server_codecs(self, pushes: int) -> ServerCodecs:
+        """Returns how this compressor works with parameter servers.
+
+        Args:
+          pushes: the number of pushes that a server adds up for an update.
+
+        Raises:
+          ValueError: it does not.
+        """
+        del pushes
+        raise ValueError(
+            f"{type(self).__name__} cannot be used with parameter servers; use ThreeLC, THC, "
+            "UniformTHC, Int8, Float16, BFloat16 or None"
+        )
 
     @abc.abstractmethod
     def all_reduce(self, gradients: Sequence[tf.Tensor], exchange: Exchange) -> list[tf.Tensor]:

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
+from tf_gc.compressors.server_codecs import ServerCodecs
 
 _LARGEST = 127
 # Indices are 8 bits; the last one, an integer of 128, is not used.
@@ -30,6 +31,10 @@ class Int8(FusedCompressor):
     """
 
     uses_residual: ClassVar[bool] = False
+
+    def server_codecs(self, pushes):
+        del pushes
+        return ServerCodecs("int8 feedback=0", "int8")
 
     def statistics(self, values, exchange):
         return scales.per_variable(scales.max_abs, values, exchange)

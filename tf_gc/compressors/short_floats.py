@@ -6,6 +6,7 @@ from typing import ClassVar
 import tensorflow as tf
 
 from tf_gc.compressors.fused import FusedCompressor
+from tf_gc.compressors.server_codecs import ServerCodecs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,6 +15,10 @@ class _ShortFloats(FusedCompressor):
 
     uses_residual: ClassVar[bool] = False
     dtype: ClassVar[tf.DType]
+
+    def server_codecs(self, pushes):
+        del pushes
+        return ServerCodecs(f"{self.dtype.name} feedback=0", self.dtype.name)
 
     def reduce(self, values, exchange):
         return tf.cast(exchange.sum(tf.cast(values, self.dtype)), tf.float32), None

@@ -10,10 +10,13 @@ from tf_gc import checks
 from tf_gc import thc as tables
 from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
+from tf_gc.compressors.server_codecs import ServerCodecs
 
 _LARGEST_BLOCK = 1 << 16
 _SMALLEST_BLOCK = 1 << 6
 _PADDING = 1 / 128  # the most of a bucket that padding may add
+# Parameter servers: how much larger than the last round's norms this round's may be.
+_HEADROOM = 1.2
 _LARGEST_GRANULARITY = 4095  # solving for a table takes memory of its square
 _LARGEST_AUTO_GRANULARITY = 255  # beyond, the error hardly falls
 
@@ -63,6 +66,13 @@ class UniformTHC(FusedCompressor):
         """Returns T, 2^b integers from 0 to g, for so many workers."""
         del workers
         return np.arange(1 << self.bits, dtype=np.int32)
+
+    def server_codecs(self, pushes):
+        table = ",".join(str(value) for value in self.table(pushes))
+        push = (
+            f"thc bits={self.bits} p={self.p} headroom={_HEADROOM} seed={self.seed} table={table}"
+        )
+        return ServerCodecs(push, "int8")
 
     def statistics(self, values, exchange):
         return tf.norm(scales.to_blocks(values, block_size(exchange.size)), axis=1)

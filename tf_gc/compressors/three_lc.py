@@ -4,6 +4,7 @@ import dataclasses
 
 from tf_gc import schedules
 from tf_gc.compressors.compressor import Compressor
+from tf_gc.compressors.server_codecs import ServerCodecs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,10 @@ class ThreeLC(Compressor):
         schedules.check(
             "sparsity_multiplier", self.sparsity_multiplier, "in [1, 2)", lambda s: 1 <= s < 2
         )
+
+    def server_codecs(self, pushes):
+        del pushes
+        return ServerCodecs("three_lc", "three_lc", self.sparsity_multiplier)
 
     def all_reduce(self, gradients, exchange):
         from tf_gc import ops

@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from tf_gc.compressors.compressor import Compressor
+from tf_gc.compressors.server_codecs import ServerCodecs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,6 +15,10 @@ class Uncompressed(Compressor):
     """
 
     uses_residual: ClassVar[bool] = False
+
+    def server_codecs(self, pushes):
+        del pushes
+        return ServerCodecs("float32", "float32")
 
     def all_reduce(self, gradients, exchange):
         from tf_gc import ops

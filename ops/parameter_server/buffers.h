@@ -1,0 +1,58 @@
+// Tensors as buffers that several hold.
+
+#ifndef TF_GC_OPS_PARAMETER_SERVER_BUFFERS_H_
+#define TF_GC_OPS_PARAMETER_SERVER_BUFFERS_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+
+namespace tf_gc::parameter_server {
+
+inline tensorflow::Tensor NewFloats(int64_t n) {
+  return tensorflow::Tensor(tensorflow::DT_FLOAT, tensorflow::TensorShape({n}));
+}
+
+inline tensorflow::Tensor Zeros(int64_t n) {
+  tensorflow::Tensor zeros = NewFloats(n);
+  std::fill_n(zeros.flat<float>().data(), n, 0.0f);
+  return zeros;
+}
+
+inline tensorflow::Tensor NewBytes(int64_t n) {
+  return tensorflow::Tensor(tensorflow::DT_UINT8, tensorflow::TensorShape({n}));
+}
+
+inline const float* FloatsOf(const tensorflow::Tensor& tensor) {
+  return tensor.flat<float>().data();
+}
+inline float* FloatsOf(tensorflow::Tensor* tensor) {
+  return tensor->flat<float>().data();
+}
+inline uint8_t* BytesOf(tensorflow::Tensor* tensor) {
+  return tensor->flat<uint8_t>().data();
+}
+
+// Memory for n new values of a float32 vector: its own if nobody else holds it.
+inline float* Overwrite(int64_t n, tensorflow::Tensor* tensor) {
+  if (tensor->NumElements() != n || !tensor->RefCountIsOne()) {
+    *tensor = NewFloats(n);
+  }
+  return FloatsOf(tensor);
+}
+
+// Its values, to be changed. Who else holds the tensor keeps what it has.
+inline float* Mutable(tensorflow::Tensor* tensor) {
+  if (!tensor->RefCountIsOne()) {
+    tensorflow::Tensor copy(tensor->dtype(), tensor->shape());
+    std::copy_n(FloatsOf(*tensor), tensor->NumElements(), FloatsOf(&copy));
+    *tensor = std::move(copy);
+  }
+  return FloatsOf(tensor);
+}
+
+}  // namespace tf_gc::parameter_server
+
+#endif  // TF_GC_OPS_PARAMETER_SERVER_BUFFERS_H_

@@ -1,0 +1,457 @@
+#include "ops/parameter_server/codec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/base/casts.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "ops/collectives/body.h"
+#include "ops/kernels/bit_packing.h"
+#include "ops/kernels/denormals.h"
+#include "ops/kernels/half.h"
+#include "ops/kernels/three_lc_tensor.h"
+
+namespace tf_gc::parameter_server {
+namespace {
+
+using kernels::ParallelFor;
+using kernels::ParallelForUnits;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// The values of a unit of work: what is between two passes over them stays in
+// the first-level cache.
+constexpr int64_t kUnit = 4096;
+
+// Cycles per value.
+constexpr int64_t kCost = 1;
+
+constexpr int64_t kScaleSize = sizeof(float);
+constexpr float kLargestInt8 = 127;
+
+// ---- Strings
+
+struct Name {
+  const char* name;
+  Codec codec;
+};
+constexpr Name kNames[] = {
+    {"float32", Codec::kFloat32},   {"float16", Codec::kFloat16},
+    {"bfloat16", Codec::kBfloat16}, {"int8", Codec::kInt8},
+    {"three_lc", Codec::kThreeLc},  {"thc", Codec::kThcIndices}};
+
+// The fields of a string, which are taken one by one.
+class Fields {
+ public:
+  explicit Fields(std::string_view text)
+      : text_(text),
+        words_(absl::StrSplit(text, ' ', absl::SkipWhitespace())) {}
+
+  absl::Status Error(std::string_view field, std::string_view problem) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("codec \"", text_, "\": ", field, " ", problem));
+  }
+
+  // The first word.
+  std::string_view name() const {
+    return words_.empty() ? std::string_view() : words_.front();
+  }
+
+  // Whether there is a word "key=value", which then is taken.
+  bool Take(std::string_view key, std::string_view* value) {
+    for (size_t i = 1; i < words_.size(); ++i) {
+      const auto [left, right] = Split(words_[i]);
+      if (left != key) continue;
+      *value = right;
+      words_.erase(words_.begin() + i);
+      return true;
+    }
+    return false;
+  }
+
+  // What `read` makes of a field that must be there.
+  template <typename T>
+  absl::Status Read(std::string_view key, std::string_view allowed,
+                    bool (*read)(std::string_view, T*), T* value) {
+    std::string_view text;
+    if (!Take(key, &text)) return Error(key, "is missing");
+    if (read(text, value)) return absl::OkStatus();
+    return Error(key, absl::StrCat("must be ", allowed, ", got ", text));
+  }
+
+  // No word is left but the first.
+  absl::Status CheckAllTaken() const {
+    if (words_.size() <= 1) return absl::OkStatus();
+    return Error(Split(words_[1]).first, "is not a field of this codec");
+  }
+
+ private:
+  static std::pair<std::string_view, std::string_view> Split(
+      std::string_view word) {
+    const size_t at = word.find('=');
+    if (at == word.npos) return {word, {}};
+    return {word.substr(0, at), word.substr(at + 1)};
+  }
+
+  const std::string_view text_;
+  std::vector<std::string_view> words_;
+};
+
+bool ReadBits(std::string_view text, int* bits) {
+  return absl::SimpleAtoi(text, bits) && kernels::IsPackableBits(*bits);
+}
+
+bool ReadFraction(std::string_view text, double* p) {
+  return absl::SimpleAtod(text, p) && *p > 0 && *p < 1;
+}
+
+bool ReadHeadroom(std::string_view text, float* headroom) {
+  return absl::SimpleAtof(text, headroom) && *headroom > 0 &&
+         std::isfinite(*headroom);
+}
+
+bool ReadSeed(std::string_view text, int64_t* seed) {
+  return absl::SimpleAtoi(text, seed);
+}
+
+bool ReadFlag(std::string_view text, bool* flag) {
+  *flag = text == "1";
+  return *flag || text == "0";
+}
+
+bool ReadTable(std::string_view text, std::vector<uint16_t>* table) {
+  table->clear();
+  for (const std::string_view word : absl::StrSplit(text, ',')) {
+    int32_t value;
+    const int32_t least = table->empty() ? 0 : table->back() + 1;
+    if (!absl::SimpleAtoi(word, &value) || value < least ||
+        value > kLargestThcSum) {
+      return false;
+    }
+    table->push_back(static_cast<uint16_t>(value));
+  }
+  return table->front() == 0;
+}
+
+absl::Status ReadThc(Fields* fields, ThcSpec* thc) {
+  double p = 0;
+  int64_t seed = 0;
+  absl::Status status =
+      fields->Read("bits", "2, 3, 4, 5 or 8", ReadBits, &thc->bits);
+  status.Update(fields->Read("p", "in (0, 1)", ReadFraction, &p));
+  status.Update(fields->Read("headroom", "positive and finite", ReadHeadroom,
+                             &thc->headroom));
+  status.Update(fields->Read("seed", "an integer", ReadSeed, &seed));
+  status.Update(fields->Read("table", "integers from 0 that ascend to 65535",
+                             ReadTable, &thc->table));
+  if (!status.ok()) return status;
+  if (thc->table.size() != size_t{1} << thc->bits) {
+    return fields->Error("table", absl::StrCat("must have 2^bits values, got ",
+                                               thc->table.size()));
+  }
+  thc->truncation = ThcTruncation(p);
+  thc->seed = static_cast<uint64_t>(seed);
+  for (const uint16_t value : thc->table) {
+    thc->levels.push_back(
+        static_cast<float>(2.0 * value / thc->granularity() - 1));
+  }
+  return absl::OkStatus();
+}
+
+// ---- Values
+
+struct Float16 {
+  static uint16_t Bits(float value) { return kernels::FloatToHalf(value); }
+  static float Value(uint16_t bits) { return kernels::HalfToFloat(bits); }
+};
+
+struct Bfloat16 {
+  // To the nearest, of two the even one; NaN becomes a quiet one.
+  static uint16_t Bits(float value) {
+    const uint32_t bits = absl::bit_cast<uint32_t>(value);
+    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
+    return static_cast<uint16_t>(is_nan ? 0x7fc0 : rounded);
+  }
+  static float Value(uint16_t bits) {
+    return absl::bit_cast<float>(uint32_t{bits} << 16);
+  }
+};
+
+float ReadScale(const uint8_t* body) {
+  float scale;
+  std::memcpy(&scale, body, kScaleSize);
+  return scale;
+}
+
+// Bytes before the values, and of a value, of the codecs of which every value
+// has its own bytes: all but 3LC.
+int64_t HeadSize(Codec codec) { return codec == Codec::kInt8 ? kScaleSize : 0; }
+int64_t ValueSize(Codec codec) {
+  switch (codec) {
+    case Codec::kFloat32:
+      return 4;
+    case Codec::kInt8:
+      return 1;
+    default:
+      return 2;
+  }
+}
+
+// The largest |value| that a body stands for if the largest |t| is this one.
+float LargestDelivered(Codec codec, float max) {
+  switch (codec) {
+    case Codec::kFloat16:
+      return Float16::Value(Float16::Bits(max));
+    case Codec::kBfloat16:
+      return Bfloat16::Value(Bfloat16::Bits(max));
+    default:
+      return max;
+  }
+}
+
+// The bodies of some values, which become what these do not deliver.
+
+template <typename Type>
+void EncodeWords(float* values, int64_t n, uint8_t* body) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint16_t bits = Type::Bits(values[i]);
+    std::memcpy(body + 2 * i, &bits, sizeof(bits));
+    values[i] -= Type::Value(bits);
+  }
+}
+
+void EncodeFloats(float* values, int64_t n, uint8_t* body) {
+  std::memcpy(body, values, n * sizeof(float));
+  std::fill_n(values, n, 0.0f);
+}
+
+void EncodeInt8(float max, float* values, int64_t n, uint8_t* body) {
+  // Whatever is divided by it is 0.
+  const float divisor = max == 0 ? 1 : max;
+  const float step = max / kLargestInt8;
+  for (int64_t i = 0; i < n; ++i) {
+    const float q = std::rint(values[i] / divisor * kLargestInt8);
+    body[i] = static_cast<uint8_t>(static_cast<int8_t>(q));
+    values[i] -= step * q;
+  }
+}
+
+void EncodeUnit(Codec codec, float max, float* values, int64_t n,
+                uint8_t* body) {
+  switch (codec) {
+    case Codec::kFloat16:
+      return EncodeWords<Float16>(values, n, body);
+    case Codec::kBfloat16:
+      return EncodeWords<Bfloat16>(values, n, body);
+    case Codec::kInt8:
+      return EncodeInt8(max, values, n, body);
+    default:
+      return EncodeFloats(values, n, body);
+  }
+}
+
+template <typename Type>
+void AddWords(const uint8_t* body, int64_t n, float* sum) {
+  for (int64_t i = 0; i < n; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, body + 2 * i, sizeof(bits));
+    sum[i] += Type::Value(bits);
+  }
+}
+
+void AddFloats(const uint8_t* body, int64_t n, float* sum) {
+  for (int64_t i = 0; i < n; ++i) {
+    float value;
+    std::memcpy(&value, body + sizeof(value) * i, sizeof(value));
+    sum[i] += value;
+  }
+}
+
+void AddInt8(float max, const uint8_t* body, int64_t n, float* sum) {
+  const float step = max / kLargestInt8;
+  for (int64_t i = 0; i < n; ++i) {
+    sum[i] += step * static_cast<float>(static_cast<int8_t>(body[i]));
+  }
+}
+
+void AddUnit(Codec codec, float max, const uint8_t* body, int64_t n,
+             float* sum) {
+  switch (codec) {
+    case Codec::kFloat16:
+      return AddWords<Float16>(body, n, sum);
+    case Codec::kBfloat16:
+      return AddWords<Bfloat16>(body, n, sum);
+    case Codec::kInt8:
+      return AddInt8(max, body, n, sum);
+    default:
+      return AddFloats(body, n, sum);
+  }
+}
+
+// Calls work(first, length) for parts of at most kUnit values.
+template <typename Work>
+void ForEachUnit(int64_t n, const ParallelFor& parallel_for, Work work) {
+  ParallelForUnits(parallel_for, n, kUnit, kCost,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t first = begin; first < end; first += kUnit) {
+                       work(first, std::min(kUnit, end - first));
+                     }
+                   });
+}
+
+void AddNan(int64_t n, float* sum, const ParallelFor& parallel_for) {
+  ForEachUnit(n, parallel_for, [=](int64_t first, int64_t length) {
+    std::fill_n(sum + first, length, kNan);
+  });
+}
+
+void KeepResidual(const float* residual, int64_t n, float* new_residual) {
+  if (residual == nullptr) {
+    std::fill_n(new_residual, n, 0.0f);
+  } else {
+    std::memmove(new_residual, residual, n * sizeof(float));
+  }
+}
+
+// The codecs of which every value has its own bytes.
+Encoded EncodeValues(Codec codec, const float* values, const float* residual,
+                     int64_t n, float* new_residual, uint8_t* body,
+                     const ParallelFor& parallel_for) {
+  const float max = kernels::MaxAbsSum(values, residual, n, parallel_for);
+  const bool is_finite = std::isfinite(LargestDelivered(codec, max));
+  const int64_t head = HeadSize(codec);
+  const float scale = is_finite ? max : kNan;
+  std::memcpy(body, &scale, head);
+  if (is_finite || head == 0) {
+    ForEachUnit(n, parallel_for, [=](int64_t first, int64_t length) {
+      float t[kUnit];
+      if (residual == nullptr) {
+        std::copy_n(values + first, length, t);
+      } else {
+        kernels::AddResidual(values + first, residual + first, length, t);
+      }
+      EncodeUnit(codec, scale, t, length,
+                 body + head + first * ValueSize(codec));
+      if (is_finite) std::copy_n(t, length, new_residual + first);
+    });
+  }
+  if (is_finite) return {head + n * ValueSize(codec), true};
+  KeepResidual(residual, n, new_residual);
+  return {head > 0 ? head : n * ValueSize(codec), false};
+}
+
+absl::Status CheckThreeLc(const uint8_t* body, int64_t size, int64_t n,
+                          const std::string& what,
+                          const ParallelFor& parallel_for) {
+  const char* error = kernels::ThreeLcCheckTensor(body, size, n);
+  if (error == nullptr && !std::isnan(ReadScale(body))) {
+    const int64_t payload_size = size - kScaleSize;
+    error = kernels::ThreeLcCheckUsed(
+        kernels::ThreeLcValidate(body + kScaleSize, payload_size, n,
+                                 parallel_for),
+        payload_size);
+  }
+  if (error == nullptr) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(what, " message: the 3LC body ", error));
+}
+
+absl::Status CheckScale(const uint8_t* body, const std::string& what) {
+  const float scale = ReadScale(body);
+  if (scale >= 0 && std::isfinite(scale)) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(what, " message: the scale is ", scale));
+}
+
+}  // namespace
+
+absl::Status ParseCodecSpec(std::string_view text, CodecSpec* spec) {
+  Fields fields(text);
+  *spec = CodecSpec();
+  spec->text = std::string(text);
+  const auto* const name =
+      std::find_if(std::begin(kNames), std::end(kNames),
+                   [&](const Name& n) { return n.name == fields.name(); });
+  if (name == std::end(kNames)) {
+    return fields.Error("the name",
+                        "must be float32, float16, bfloat16, int8, three_lc "
+                        "or thc");
+  }
+  spec->codec = name->codec;
+  if (spec->codec == Codec::kThcIndices) {
+    const absl::Status status = ReadThc(&fields, &spec->thc);
+    if (!status.ok()) return status;
+  }
+  std::string_view feedback;
+  if (fields.Take("feedback", &feedback) &&
+      !ReadFlag(feedback, &spec->feedback)) {
+    return fields.Error("feedback",
+                        absl::StrCat("must be 0 or 1, got ", feedback));
+  }
+  return fields.CheckAllTaken();
+}
+
+int64_t MaxEncodedSize(Codec codec, int64_t n) {
+  if (codec == Codec::kThreeLc) return kernels::ThreeLcTensorBufferSize(n);
+  return HeadSize(codec) + n * ValueSize(codec);
+}
+
+Encoded Encode(Codec codec, float multiplier, const float* values,
+               const float* residual, int64_t n, float* new_residual,
+               uint8_t* body, const ParallelFor& parallel_for) {
+  const kernels::KeepDenormals keep_denormals;
+  if (codec != Codec::kThreeLc) {
+    return EncodeValues(codec, values, residual, n, new_residual, body,
+                        parallel_for);
+  }
+  const int64_t size = kernels::ThreeLcEncodeTensor(
+      values, residual, multiplier, n, new_residual, body, parallel_for);
+  return {size, !std::isnan(ReadScale(body))};
+}
+
+absl::Status CheckBody(Codec codec, const uint8_t* body, int64_t size,
+                       int64_t n, const std::string& what,
+                       const ParallelFor& parallel_for) {
+  if (codec == Codec::kThreeLc) {
+    return CheckThreeLc(body, size, n, what, parallel_for);
+  }
+  const int64_t head = HeadSize(codec);
+  if (head > 0 && size == head && std::isnan(ReadScale(body))) {
+    return absl::OkStatus();
+  }
+  const absl::Status checked =
+      CheckBodySize(what, size, head + n * ValueSize(codec));
+  return checked.ok() && head > 0 ? CheckScale(body, what) : checked;
+}
+
+void DecodeAdd(Codec codec, const uint8_t* body, int64_t size, int64_t n,
+               float* sum, const ParallelFor& parallel_for) {
+  const kernels::KeepDenormals keep_denormals;
+  const int64_t head = codec == Codec::kThreeLc ? kScaleSize : HeadSize(codec);
+  const float scale = head > 0 ? ReadScale(body) : 0;
+  if (std::isnan(scale)) {
+    AddNan(n, sum, parallel_for);
+  } else if (codec == Codec::kThreeLc) {
+    kernels::ThreeLcDecodeAdd(body + head, size - head, scale, n, sum,
+                              parallel_for);
+  } else {
+    ForEachUnit(n, parallel_for, [=](int64_t first, int64_t length) {
+      AddUnit(codec, scale, body + head + first * ValueSize(codec), length,
+              sum + first);
+    });
+  }
+}
+
+bool AllFinite(const float* values, int64_t n,
+               const ParallelFor& parallel_for) {
+  return std::isfinite(kernels::MaxAbsSum(values, nullptr, n, parallel_for));
+}
+
+}  // namespace tf_gc::parameter_server

@@ -1,0 +1,94 @@
+// How the values of a variable travel between the workers and a parameter
+// server: the codecs, and the strings that choose them.
+
+#ifndef TF_GC_OPS_PARAMETER_SERVER_CODEC_H_
+#define TF_GC_OPS_PARAMETER_SERVER_CODEC_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "ops/kernels/parallel.h"
+#include "ops/parameter_server/thc.h"
+
+namespace tf_gc::parameter_server {
+
+// The body of an entry of a message; docs/wire_format.md has the bytes.
+enum class Codec : uint8_t {
+  kFloat32 = 0,
+  kFloat16 = 1,
+  kBfloat16 = 2,
+  kThreeLc = 3,
+  kInt8 = 4,  // the last of those that Encode knows
+  kThcIndices = 5,
+  kThcNorms = 6,
+  kRows = 7,  // of a gradient that has few: indices and values
+};
+inline constexpr uint8_t kCodecs = 8;
+
+// Those that hold all values of a variable and need nothing else to be decoded.
+constexpr bool IsPlain(Codec codec) { return codec <= Codec::kInt8; }
+
+// What a string like "three_lc feedback=0" says.
+struct CodecSpec {
+  std::string text;
+  Codec codec = Codec::kFloat32;
+  // Of pushes: whether what a push has not delivered stays in the residual.
+  bool feedback = true;
+  ThcSpec thc;  // for kThcIndices alone
+};
+
+// "float32", "float16", "bfloat16", "int8", "three_lc", or "thc bits=4
+// p=0.03125 headroom=1.2 seed=7 table=0,1,3,...", with all of its fields.
+// "feedback=0" may follow each. InvalidArgument, naming the field, for anything
+// else.
+absl::Status ParseCodecSpec(std::string_view text, CodecSpec* spec);
+
+// What follows is for the plain codecs. With t = values + residual:
+//
+//   float32, float16, bfloat16    t, rounded to nearest, ties to even
+//   int8                          M = max |t|, q = round(127 t / M) for each
+//                                 value, which stands for (M / 127) q
+//   3LC                           ops/kernels/three_lc_tensor.h
+//
+// Where t is not finite, or becomes infinite in the codec's type, nothing is
+// delivered: int8 and 3LC then have the scale M = NaN and nothing behind it,
+// and decode to NaN everywhere; the others hold t as it is.
+//
+// Denormal numbers count, whatever the thread's mode. Decoding gives the same
+// bits on every processor, and with any number of threads.
+
+// Room that Encode needs: the largest encoding of n values.
+int64_t MaxEncodedSize(Codec codec, int64_t n);
+
+struct Encoded {
+  int64_t size;
+  bool is_finite;  // else nothing is delivered
+};
+
+// Writes the body, and what it does not deliver: new_residual = t - delivered,
+// or the old residual. `multiplier` is 3LC's sparsity multiplier. A null
+// residual counts as zeros. `new_residual` may be `values` or `residual`.
+Encoded Encode(Codec codec, float multiplier, const float* values,
+               const float* residual, int64_t n, float* new_residual,
+               uint8_t* body, const kernels::ParallelFor& parallel_for);
+
+// DataLoss unless these are a body of n values. `what` is what the error calls
+// the message.
+absl::Status CheckBody(Codec codec, const uint8_t* body, int64_t size,
+                       int64_t n, const std::string& what,
+                       const kernels::ParallelFor& parallel_for);
+
+// sum[i] += value i, rounded once after value i has been. The body is one that
+// CheckBody finds right.
+void DecodeAdd(Codec codec, const uint8_t* body, int64_t size, int64_t n,
+               float* sum, const kernels::ParallelFor& parallel_for);
+
+// Whether all of n values are finite.
+bool AllFinite(const float* values, int64_t n,
+               const kernels::ParallelFor& parallel_for);
+
+}  // namespace tf_gc::parameter_server
+
+#endif  // TF_GC_OPS_PARAMETER_SERVER_CODEC_H_

@@ -1,0 +1,530 @@
+#include "ops/parameter_server/local_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ops/kernels/three_lc_tensor.h"
+#include "ops/parameter_server/buffers.h"
+#include "ops/parameter_server/thc.h"
+#include "ops/parameter_server/variable.h"
+
+namespace tf_gc::parameter_server {
+namespace {
+
+using kernels::ParallelFor;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+uint64_t RandomNumber() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+Tensor Constant(float value) {
+  Tensor tensor = NewFloats(1);
+  *FloatsOf(&tensor) = value;
+  return tensor;
+}
+
+// A gradient of rows and those that come before it.
+Rows RowsOf(const SparseGradient& gradient) {
+  const auto indices = gradient.indices.flat<int64_t>();
+  const auto values = gradient.values.flat<float>();
+  return {RowsShapeOf(gradient.values.shape()).length,
+          {indices.data(), indices.data() + indices.size()},
+          {values.data(), values.data() + values.size()}};
+}
+
+// Those rows that `keep` keeps: keep(row) of their values.
+template <typename Keep>
+void AppendRowsIf(const Rows& from, Keep keep, Rows* to) {
+  for (int64_t i = 0; i < from.count(); ++i) {
+    const float* const row = from.values.data() + i * from.length;
+    if (keep(row)) {
+      AppendRows({from.length, {from.indices[i]}, {row, row + from.length}},
+                 to);
+    }
+  }
+}
+
+// All values of a variable as rows.
+Rows AllRows(const Tensor& values, int64_t length) {
+  Rows rows = {length, {}, {}};
+  const float* const begin = FloatsOf(values);
+  rows.values.assign(begin, begin + values.NumElements());
+  for (int64_t i = 0; i * length < values.NumElements(); ++i) {
+    rows.indices.push_back(i);
+  }
+  return rows;
+}
+
+// What a push of these indices delivers.
+Tensor DecodeIndices(const ThcQuantizer& quantizer, int64_t n,
+                     const uint8_t* indices, const ParallelFor& parallel_for) {
+  std::vector<uint16_t> sums(ThcBlocks(n).padded());
+  quantizer.Add(indices, sums.data(), parallel_for);
+  Tensor values = Zeros(n);
+  quantizer.DecodeAdd(sums.data(), /*pushes=*/1, FloatsOf(&values),
+                      parallel_for);
+  return values;
+}
+
+}  // namespace
+
+LocalModel::LocalModel(tensorflow::Env* env)
+    : env_(env), number_(RandomNumber()) {}
+
+// ---- Pulls
+
+PullRequest LocalModel::Request(const std::vector<uint32_t>& ids) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return RequestLocked(ids);
+}
+
+PullRequest LocalModel::RequestLocked(const std::vector<uint32_t>& ids) const {
+  PullRequest request;
+  request.version = version_;
+  if (accepted_version_ == version_ && pushed_micros_ > applied_micros_) {
+    request.patience_micros = (pushed_micros_ - applied_micros_) / 2;
+  }
+  for (const uint32_t id : ids) {
+    const auto found = variables_.find(id);
+    const int64_t version =
+        found == variables_.end() ? 0 : found->second.version;
+    // What is not there is named even by a model that has no version yet.
+    if (version == 0 || version != version_) {
+      request.others.emplace_back(id, version);
+    }
+  }
+  return request;
+}
+
+absl::Status LocalModel::Apply(const uint8_t* bytes, int64_t size,
+                               const std::vector<PulledVariable>& variables,
+                               const ParallelFor& parallel_for,
+                               int64_t* version) {
+  Message message;
+  const absl::Status read = ReadMessage(Kind::kPull, bytes, size, &message);
+  if (!read.ok()) return read;
+  if (message.version == 0) {
+    return absl::DataLossError("pull message: the version of the model is 0");
+  }
+  std::vector<uint32_t> ids;
+  std::map<uint32_t, int64_t> sizes;
+  for (const PulledVariable& variable : variables) {
+    ids.push_back(variable.id);
+    sizes[variable.id] = variable.shape.num_elements();
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  *version = version_;
+  if (message.tag != RequestLocked(ids).Fingerprint()) {
+    return absl::OkStatus();
+  }
+  for (const Message::Entry& entry : message.entries) {
+    const absl::Status checked = CheckEntry(entry, sizes, parallel_for);
+    if (!checked.ok()) return checked;
+  }
+  for (const Message::Entry& entry : message.entries) {
+    ApplyEntry(entry, sizes.at(entry.id), parallel_for);
+  }
+  *version = version_ = message.version;
+  for (const uint32_t id : ids) {
+    Variable& variable = variables_[id];
+    if (variable.version != 0) variable.version = version_;
+  }
+  applied_micros_ = env_->NowMicros();
+  return absl::OkStatus();
+}
+
+absl::Status LocalModel::CheckEntry(const Message::Entry& entry,
+                                    const std::map<uint32_t, int64_t>& sizes,
+                                    const ParallelFor& parallel_for) const {
+  const std::string what = absl::StrCat("variable ", entry.id, " of the pull");
+  const auto error = [&](const char* problem) {
+    return absl::DataLossError(absl::StrCat(what, " message: ", problem));
+  };
+  const auto asked = sizes.find(entry.id);
+  if (asked == sizes.end()) return error("it was not asked for");
+  const int64_t n = asked->second;
+  if (entry.codec == Codec::kThcNorms) {
+    return CheckThcScales(entry.body, entry.size, n, what);
+  }
+  if (!IsPlain(entry.codec)) return error("the codec is one of pushes");
+  const auto found = variables_.find(entry.id);
+  if (entry.codec != Codec::kFloat32 &&
+      (found == variables_.end() || found->second.version == 0 ||
+       found->second.value.NumElements() != n)) {
+    return error("a change of values that are not there");
+  }
+  return CheckBody(entry.codec, entry.body, entry.size, n, what, parallel_for);
+}
+
+void LocalModel::ApplyEntry(const Message::Entry& entry, int64_t n,
+                            const ParallelFor& parallel_for) {
+  Variable& variable = variables_[entry.id];
+  if (entry.codec == Codec::kThcNorms) {
+    variable.scales = DecodeThcScales(entry.body, entry.size);
+  } else if (entry.codec == Codec::kFloat32) {
+    std::copy_n(entry.body, entry.size,
+                reinterpret_cast<uint8_t*>(Overwrite(n, &variable.value)));
+    variable.version = -1;  // there is one now
+  } else {
+    DecodeAdd(entry.codec, entry.body, entry.size, n, Mutable(&variable.value),
+              parallel_for);
+  }
+}
+
+absl::Status LocalModel::Read(uint32_t id, const TensorShape& shape,
+                              Tensor* value) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = variables_.find(id);
+  if (found == variables_.end() || found->second.version == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("id: variable ", id,
+                     " was not pulled, or is not initialized on its server"));
+  }
+  if (value->CopyFrom(found->second.value, shape)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "shape: variable ", id, " has ", found->second.value.NumElements(),
+      " values, got shape ", shape.DebugString()));
+}
+
+// ---- Pushes
+
+absl::Status LocalModel::EncodePush(uint32_t channel,
+                                    const std::vector<DenseGradient>& dense,
+                                    const std::vector<SparseGradient>& sparse,
+                                    const ParallelFor& parallel_for,
+                                    const Allocate& allocate) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::set<uint32_t> ids;
+  absl::Status status;
+  const auto check_id = [&](uint32_t id) {
+    if (ids.insert(id).second) return;
+    status.Update(absl::InvalidArgumentError(
+        absl::StrCat("ids: variable ", id, " comes twice")));
+  };
+  for (const DenseGradient& gradient : dense) {
+    check_id(gradient.id);
+    status.Update(CheckDense(gradient));
+  }
+  for (const SparseGradient& gradient : sparse) {
+    check_id(gradient.id);
+    status.Update(CheckSparse(gradient));
+  }
+  if (!status.ok()) return status;
+
+  MessageWriter writer(Kind::kPush, channel);
+  writer.set_version(version_);
+  for (const DenseGradient& gradient : dense) {
+    EncodeDense(gradient, parallel_for, &writer);
+  }
+  for (const SparseGradient& gradient : sparse) {
+    EncodeSparse(gradient, &writer);
+  }
+  ++pushes_;
+  accepted_version_ = -1;
+  pushed_micros_ = env_->NowMicros();
+  uint8_t* bytes = nullptr;
+  status = allocate(writer.size(), &bytes);
+  if (status.ok()) writer.Write(bytes);
+  return status;
+}
+
+absl::Status LocalModel::CheckDense(const DenseGradient& gradient) const {
+  if (gradient.codec->codec == Codec::kThreeLc &&
+      !kernels::IsSparsityMultiplier(gradient.multiplier)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("multipliers: that of variable ", gradient.id,
+                     " must be in [1, 2), got ", gradient.multiplier));
+  }
+  const auto found = variables_.find(gradient.id);
+  if (found == variables_.end() || !found->second.residual) {
+    return absl::OkStatus();
+  }
+  const int64_t n = found->second.residual->NumElements();
+  if (n == gradient.gradient.NumElements()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("dense: variable ", gradient.id, " has a residual of ", n,
+                   " values, and a gradient of shape ",
+                   gradient.gradient.shape().DebugString()));
+}
+
+absl::Status LocalModel::CheckSparse(const SparseGradient& gradient) const {
+  const Tensor& indices = gradient.indices;
+  const Tensor& values = gradient.values;
+  if (indices.dims() != 1 || values.dims() < 1 ||
+      values.dim_size(0) != indices.NumElements()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sparse_values: variable ", gradient.id, " needs as many rows as ",
+        "sparse_indices has values, got shapes ", values.shape().DebugString(),
+        " and ", indices.shape().DebugString()));
+  }
+  const auto all = indices.flat<int64_t>();
+  for (int64_t i = 0; i < all.size(); ++i) {
+    if (all(i) < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "sparse_indices: one of variable ", gradient.id, " is ", all(i)));
+    }
+  }
+  const auto found = variables_.find(gradient.id);
+  if (found == variables_.end()) return absl::OkStatus();
+  const Variable& variable = found->second;
+  const int64_t length = RowsShapeOf(values.shape()).length;
+  const int64_t residual =
+      variable.residual ? variable.residual->NumElements() : 0;
+  if ((variable.pending.count() == 0 || variable.pending.length == length) &&
+      (residual == 0 || (length > 0 && residual % length == 0))) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("sparse_values: variable ", gradient.id,
+                   " has a residual of rows of another length than ", length));
+}
+
+void LocalModel::EncodeDense(const DenseGradient& gradient,
+                             const ParallelFor& parallel_for,
+                             MessageWriter* writer) {
+  if (gradient.codec->codec == Codec::kThcIndices) {
+    EncodeThc(gradient, parallel_for, writer);
+    return;
+  }
+  Variable& variable = variables_[gradient.id];
+  const int64_t n = gradient.gradient.NumElements();
+  variable.pushed_size = n;
+  const Codec codec = version_ < gradient.start_version ? Codec::kFloat32
+                                                        : gradient.codec->codec;
+  const bool has_residual = variable.residual.has_value();
+  if (codec == Codec::kFloat32 && !has_residual) {
+    writer->Add(gradient.id, codec, gradient.gradient);
+    return;
+  }
+  Tensor residual = has_residual ? *variable.residual : NewFloats(n);
+  Tensor body = NewBytes(MaxEncodedSize(codec, n));
+  float* const values = FloatsOf(&residual);
+  const Encoded encoded = Encode(
+      codec, gradient.multiplier, FloatsOf(gradient.gradient),
+      has_residual ? values : nullptr, n, values, BytesOf(&body), parallel_for);
+  writer->Add(gradient.id, codec, body, encoded.size);
+  if (!encoded.is_finite) return;
+  variable.residual.reset();
+  if (gradient.codec->feedback && codec != Codec::kFloat32) {
+    variable.residual = std::move(residual);
+  }
+}
+
+void LocalModel::EncodeThc(const DenseGradient& gradient,
+                           const ParallelFor& parallel_for,
+                           MessageWriter* writer) {
+  Variable& variable = variables_[gradient.id];
+  const uint32_t id = gradient.id;
+  const int64_t n = gradient.gradient.NumElements();
+  variable.pushed_size = n;
+  Tensor t = variable.residual ? NewFloats(n) : gradient.gradient;
+  if (variable.residual) {
+    kernels::AddResidual(FloatsOf(gradient.gradient),
+                         FloatsOf(*variable.residual), n, FloatsOf(&t));
+  }
+  const int64_t blocks = ThcBlocks(n).count;
+  Tensor norms = NewFloats(blocks);
+  const bool is_finite =
+      ThcNorms(FloatsOf(t), n, FloatsOf(&norms), parallel_for);
+  if (!is_finite) norms = Constant(kNan);
+
+  const bool is_compressed = version_ >= gradient.start_version &&
+                             variable.scales.version > 0 &&
+                             variable.scales.values.NumElements() == blocks;
+  if (!is_compressed) {
+    writer->Add(id, Codec::kFloat32, t);
+    writer->Add(id, Codec::kThcNorms, norms);
+    if (is_finite) variable.residual.reset();
+    return;
+  }
+  variable.sent = {gradient.codec->thc, variable.scales};
+  if (is_finite) {
+    norms = Quantize(gradient, t, norms, parallel_for, &variable);
+  }
+  writer->Add(id, Codec::kThcIndices, norms);
+}
+
+// The norms and indices of t; what these do not deliver becomes the residual.
+Tensor LocalModel::Quantize(const DenseGradient& gradient, const Tensor& t,
+                            const Tensor& norms,
+                            const ParallelFor& parallel_for,
+                            Variable* variable) const {
+  const int64_t n = t.NumElements();
+  const ThcSpec& spec = variable->sent.spec;
+  const ThcQuantizer quantizer(&spec, gradient.id, n, variable->scales);
+  const int64_t head = norms.TotalBytes();
+  Tensor body = NewBytes(head + ThcIndicesSize(spec, n));
+  std::copy_n(norms.tensor_data().data(), head, BytesOf(&body));
+  uint8_t* const indices = BytesOf(&body) + head;
+  quantizer.Quantize(FloatsOf(t), number_ + pushes_, indices, parallel_for);
+  variable->residual.reset();
+  if (gradient.codec->feedback) {
+    Tensor residual = DecodeIndices(quantizer, n, indices, parallel_for);
+    std::transform(FloatsOf(t), FloatsOf(t) + n, FloatsOf(residual),
+                   FloatsOf(&residual), std::minus<float>());
+    variable->residual = std::move(residual);
+  }
+  return body;
+}
+
+void LocalModel::EncodeSparse(const SparseGradient& gradient,
+                              MessageWriter* writer) {
+  Variable& variable = variables_[gradient.id];
+  const Rows added = RowsOf(gradient);
+  variable.pushed_size = added.length;
+  Rows rows = std::exchange(variable.pending, {});
+  if (variable.residual) {
+    const auto is_not_zero = [&](const float* row) {
+      return std::any_of(row, row + added.length,
+                         [](float value) { return value != 0; });
+    };
+    AppendRowsIf(AllRows(*variable.residual, added.length), is_not_zero, &rows);
+    variable.residual.reset();
+  }
+  AppendRows(added, &rows);
+  rows.length = added.length;
+  writer->Add(gradient.id, Codec::kRows, EncodeRows(rows));
+}
+
+absl::Status LocalModel::SettlePush(const uint8_t* bytes, int64_t size,
+                                    bool accepted,
+                                    const ParallelFor& parallel_for) {
+  Message message;
+  const absl::Status read = ReadMessage(Kind::kPush, bytes, size, &message);
+  if (!read.ok()) return read;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (accepted) {
+    accepted_version_ = message.version;
+    return absl::OkStatus();
+  }
+  for (const Message::Entry& entry : message.entries) {
+    const absl::Status taken = TakeBack(entry, parallel_for);
+    if (!taken.ok()) return taken;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalModel::TakeBack(const Message::Entry& entry,
+                                  const ParallelFor& parallel_for) {
+  if (entry.codec == Codec::kThcNorms) return absl::OkStatus();
+  const std::string what = absl::StrCat("variable ", entry.id, " of the push");
+  const auto found = variables_.find(entry.id);
+  if (found == variables_.end()) {
+    return absl::DataLossError(
+        absl::StrCat(what, " message: this worker has not pushed it"));
+  }
+  Variable& variable = found->second;
+  const int64_t n = variable.pushed_size;
+  if (entry.codec == Codec::kRows) {
+    Rows rows;
+    const absl::Status decoded =
+        DecodeRows(entry.body, entry.size,
+                   {std::numeric_limits<int64_t>::max(), n}, what, &rows);
+    const auto is_finite = [&](const float* row) {
+      return AllFinite(row, n, kernels::SingleThread);
+    };
+    if (decoded.ok()) AppendRowsIf(rows, is_finite, &variable.pending);
+    return decoded;
+  }
+  Tensor values;
+  const absl::Status decoded =
+      DecodePushed(entry, what, variable, parallel_for, &values);
+  if (!decoded.ok() || !AllFinite(FloatsOf(values), n, parallel_for)) {
+    return decoded;
+  }
+  if (variable.residual) {
+    float* const residual = FloatsOf(&*variable.residual);
+    kernels::AddResidual(FloatsOf(values), residual, n, residual);
+  } else {
+    variable.residual = std::move(values);
+  }
+  return absl::OkStatus();
+}
+
+// The values of a dense gradient that an entry has carried, NaN if that says
+// so.
+absl::Status LocalModel::DecodePushed(const Message::Entry& entry,
+                                      const std::string& what,
+                                      const Variable& variable,
+                                      const ParallelFor& parallel_for,
+                                      Tensor* values) {
+  const int64_t n = variable.pushed_size;
+  if (entry.codec != Codec::kThcIndices) {
+    *values = Zeros(n);
+    const absl::Status checked =
+        CheckBody(entry.codec, entry.body, entry.size, n, what, parallel_for);
+    if (checked.ok()) {
+      DecodeAdd(entry.codec, entry.body, entry.size, n, FloatsOf(values),
+                parallel_for);
+    }
+    return checked;
+  }
+  const ThcSpec& spec = variable.sent.spec;
+  if (spec.table.empty()) {
+    return absl::DataLossError(
+        absl::StrCat(what, " message: this worker has not sent it by THC"));
+  }
+  const absl::Status checked =
+      CheckThcPush(spec, entry.body, entry.size, n, what);
+  if (!checked.ok()) return checked;
+  if (!HasThcNorms(entry.body, entry.size)) {
+    *values = Zeros(n);
+    std::fill_n(FloatsOf(values), n, kNan);
+    return absl::OkStatus();
+  }
+  const ThcQuantizer quantizer(&spec, entry.id, n, variable.sent.scales);
+  *values = DecodeIndices(quantizer, n,
+                          entry.body + ThcBlocks(n).count * sizeof(float),
+                          parallel_for);
+  return absl::OkStatus();
+}
+
+// ---- Checkpoints
+
+absl::Status LocalModel::ReadResidual(uint32_t id, const TensorShape& shape,
+                                      Tensor* residual) const {
+  Tensor sum = Zeros(shape.num_elements());
+  const int64_t n = sum.NumElements();
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = variables_.find(id);
+  if (found != variables_.end()) {
+    const Variable& variable = found->second;
+    const RowsShape rows = RowsShapeOf(shape);
+    const auto is_outside = [&](int64_t index) { return index >= rows.rows; };
+    const std::vector<int64_t>& indices = variable.pending.indices;
+    if ((variable.residual && variable.residual->NumElements() != n) ||
+        (!indices.empty() && variable.pending.length != rows.length) ||
+        std::any_of(indices.begin(), indices.end(), is_outside)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("shape: the residual of variable ", id,
+                       " does not fit in ", shape.DebugString()));
+    }
+    if (variable.residual) {
+      std::copy_n(FloatsOf(*variable.residual), n, FloatsOf(&sum));
+    }
+    AddRows(variable.pending, FloatsOf(&sum));
+  }
+  CHECK(residual->CopyFrom(sum, shape));
+  return absl::OkStatus();
+}
+
+void LocalModel::WriteResidual(uint32_t id, const Tensor& residual) {
+  Tensor copy = NewFloats(residual.NumElements());
+  std::copy_n(FloatsOf(residual), copy.NumElements(), FloatsOf(&copy));
+  std::lock_guard<std::mutex> lock(mutex_);
+  Variable& variable = variables_[id];
+  variable.residual = std::move(copy);
+  variable.pending = {};
+}
+
+}  // namespace tf_gc::parameter_server

@@ -1,0 +1,156 @@
+// A worker's side: its copy of the model, and what its pushes left over.
+
+#ifndef TF_GC_OPS_PARAMETER_SERVER_LOCAL_MODEL_H_
+#define TF_GC_OPS_PARAMETER_SERVER_LOCAL_MODEL_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ops/kernels/parallel.h"
+#include "ops/parameter_server/codec.h"
+#include "ops/parameter_server/message.h"
+#include "ops/parameter_server/rows.h"
+#include "tensorflow/core/framework/resource_base.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/platform/env.h"
+
+namespace tf_gc::parameter_server {
+
+// The gradient of a variable, as a worker pushes it.
+struct DenseGradient {
+  uint32_t id;
+  const CodecSpec* codec;
+  float multiplier;             // 3LC's sparsity multiplier
+  int64_t start_version;        // of the model, from which on the codec is used
+  tensorflow::Tensor gradient;  // float32
+};
+struct SparseGradient {
+  uint32_t id;
+  tensorflow::Tensor indices;  // int64 [rows]
+  tensorflow::Tensor values;   // float32 [rows, ...]
+};
+
+// Of a pull.
+struct PulledVariable {
+  uint32_t id;
+  tensorflow::TensorShape shape;
+};
+
+// Thread-safe.
+class LocalModel : public tensorflow::ResourceBase {
+ public:
+  explicit LocalModel(tensorflow::Env* env = tensorflow::Env::Default());
+
+  std::string DebugString() const override { return "tf_gc local model"; }
+
+  // ---- Pulls
+
+  // What there is of these variables. Its patience is half of the time that the
+  // worker has last taken from a pull to a push, if that push was accepted and
+  // the model is still the one it was computed on; else 0.
+  PullRequest Request(const std::vector<uint32_t>& ids) const;
+
+  // Makes the copies those of the server's version. Nothing is changed if the
+  // message is not right (DataLoss), nor if what there is of these variables
+  // has changed since they were requested.
+  absl::Status Apply(const uint8_t* bytes, int64_t size,
+                     const std::vector<PulledVariable>& variables,
+                     const kernels::ParallelFor& parallel_for,
+                     int64_t* version);
+
+  // The copy of a variable, shared: it is not changed while somebody has it.
+  absl::Status Read(uint32_t id, const tensorflow::TensorShape& shape,
+                    tensorflow::Tensor* value) const;
+
+  // ---- Pushes
+
+  // Where a message of so many bytes goes.
+  using Allocate = std::function<absl::Status(int64_t size, uint8_t** bytes)>;
+
+  // Writes a push, to a channel, of gradients plus residuals, in the codecs or,
+  // before a variable's start_version, in float32. What is not delivered
+  // becomes the residual; where gradient plus residual is not finite it stays.
+  absl::Status EncodePush(uint32_t channel,
+                          const std::vector<DenseGradient>& dense,
+                          const std::vector<SparseGradient>& sparse,
+                          const kernels::ParallelFor& parallel_for,
+                          const Allocate& allocate);
+
+  // Takes back what a push has carried, if the server has not accepted it.
+  absl::Status SettlePush(const uint8_t* bytes, int64_t size, bool accepted,
+                          const kernels::ParallelFor& parallel_for);
+
+  // ---- Checkpoints. A residual is what waits for the next push, of rows too.
+
+  absl::Status ReadResidual(uint32_t id, const tensorflow::TensorShape& shape,
+                            tensorflow::Tensor* residual) const;
+  void WriteResidual(uint32_t id, const tensorflow::Tensor& residual);
+
+ private:
+  // THC's quantisation of a push.
+  struct SentThc {
+    ThcSpec spec;
+    ThcScales scales;
+  };
+  struct Variable {
+    int64_t version = 0;  // of the copy; 0 if there is none
+    tensorflow::Tensor value;
+    ThcScales scales;                            // from the server
+    std::optional<tensorflow::Tensor> residual;  // none: zeros
+    Rows pending;                                // of pushes taken back
+    int64_t pushed_size = 0;  // values of a gradient, or of its rows
+    SentThc sent;
+  };
+
+  // All of these need the mutex.
+  PullRequest RequestLocked(const std::vector<uint32_t>& ids) const;
+  absl::Status CheckEntry(const Message::Entry& entry,
+                          const std::map<uint32_t, int64_t>& sizes,
+                          const kernels::ParallelFor& parallel_for) const;
+  void ApplyEntry(const Message::Entry& entry, int64_t n,
+                  const kernels::ParallelFor& parallel_for);
+  absl::Status CheckDense(const DenseGradient& gradient) const;
+  absl::Status CheckSparse(const SparseGradient& gradient) const;
+  void EncodeDense(const DenseGradient& gradient,
+                   const kernels::ParallelFor& parallel_for,
+                   MessageWriter* writer);
+  void EncodeThc(const DenseGradient& gradient,
+                 const kernels::ParallelFor& parallel_for,
+                 MessageWriter* writer);
+  tensorflow::Tensor Quantize(const DenseGradient& gradient,
+                              const tensorflow::Tensor& t,
+                              const tensorflow::Tensor& norms,
+                              const kernels::ParallelFor& parallel_for,
+                              Variable* variable) const;
+  void EncodeSparse(const SparseGradient& gradient, MessageWriter* writer);
+  absl::Status TakeBack(const Message::Entry& entry,
+                        const kernels::ParallelFor& parallel_for);
+
+  static absl::Status DecodePushed(const Message::Entry& entry,
+                                   const std::string& what,
+                                   const Variable& variable,
+                                   const kernels::ParallelFor& parallel_for,
+                                   tensorflow::Tensor* values);
+
+  tensorflow::Env* const env_;
+  const uint64_t number_;  // random: no two workers round alike
+
+  mutable std::mutex mutex_;  // of all that follows
+  int64_t version_ = 0;
+  std::map<uint32_t, Variable> variables_;
+  uint64_t pushes_ = 0;
+  uint64_t applied_micros_ = 0;
+  uint64_t pushed_micros_ = 0;
+  int64_t accepted_version_ = -1;  // of the last push, if it was accepted
+};
+
+}  // namespace tf_gc::parameter_server
+
+#endif  // TF_GC_OPS_PARAMETER_SERVER_LOCAL_MODEL_H_

@@ -1,0 +1,101 @@
+// The model as the workers of a parameter server have it (3LC, section 3 and
+// figure 2b: shared compression of model pulls).
+//
+// The server compresses each variable's change once per version, and all
+// workers get the same bytes, which it applies to its own copy too: what
+// compression leaves over is part of the next change. A worker that follows has
+// the published values of its version, bit for bit.
+
+#ifndef TF_GC_OPS_PARAMETER_SERVER_PUBLISHED_MODEL_H_
+#define TF_GC_OPS_PARAMETER_SERVER_PUBLISHED_MODEL_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+
+#include "ops/kernels/parallel.h"
+#include "ops/parameter_server/codec.h"
+#include "ops/parameter_server/message.h"
+#include "ops/parameter_server/variable.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace tf_gc::parameter_server {
+
+// What the variables themselves hold, float32 of their sizes, by id.
+using Values = std::map<uint32_t, tensorflow::Tensor>;
+
+// Not thread-safe: the server guards it.
+class PublishedModel {
+ public:
+  // The caller keeps `info`.
+  void Add(const VariableInfo* info) { variables_[info->id].info = info; }
+
+  // The first one is 1.
+  int64_t version() const { return version_; }
+  bool HasValue(uint32_t id) const {
+    return variables_.at(id).value.has_value();
+  }
+
+  // Publishes the values of those that have none yet, in this version.
+  void Capture(const Values& values);
+
+  // The next version: what has changed, compressed.
+  void Publish(const Values& values, const kernels::ParallelFor& parallel_for);
+
+  // The next version: these values as they are.
+  void PublishWhole(const Values& values);
+
+  // 3LC's sparsity multiplier of what is published from now on.
+  void SetMultiplier(uint32_t id, float multiplier) {
+    variables_.at(id).multiplier = multiplier;
+  }
+
+  // THC's scales of this version and those that follow.
+  void SetScales(uint32_t id, const tensorflow::Tensor& scales);
+
+  // THC's scales that workers with this version have; of version 0 if there are
+  // none, or they are forgotten.
+  ThcScales Scales(uint32_t id, int64_t version) const;
+
+  // Adds to a pull what a worker lacks that has this version of a variable, 0
+  // for none: nothing, what has changed since, or the whole variable.
+  void AddEntries(uint32_t id, int64_t version, MessageWriter* writer) const;
+
+  // Versions for which something was compressed; bytes that are kept for
+  // workers that come later.
+  int64_t encodings() const { return encodings_; }
+  int64_t log_bytes() const;
+
+ private:
+  struct Delta {
+    int64_t version;  // that it leads to
+    tensorflow::Tensor body;
+  };
+  struct Variable {
+    const VariableInfo* info;
+    float multiplier = 1;
+    std::optional<tensorflow::Tensor> value;  // published
+    int64_t since = 0;      // the version from which the log leads on
+    std::deque<Delta> log;  // of at most 4 bytes per value
+    int64_t log_bytes = 0;
+    std::deque<ThcScales> scales;  // as much
+  };
+
+  bool PublishOne(const tensorflow::Tensor& value,
+                  const kernels::ParallelFor& parallel_for, Variable* variable);
+  bool EncodeDelta(const tensorflow::Tensor& value, const Variable& variable,
+                   const kernels::ParallelFor& parallel_for,
+                   tensorflow::Tensor* body) const;
+  void SetWhole(const tensorflow::Tensor& value, Variable* variable);
+  void AddDelta(const tensorflow::Tensor& body,
+                const kernels::ParallelFor& parallel_for, Variable* variable);
+
+  int64_t version_ = 1;
+  int64_t encodings_ = 0;
+  std::map<uint32_t, Variable> variables_;
+};
+
+}  // namespace tf_gc::parameter_server
+
+#endif  // TF_GC_OPS_PARAMETER_SERVER_PUBLISHED_MODEL_H_

@@ -1,0 +1,480 @@
+#include "ops/parameter_server/server.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "ops/kernels/three_lc.h"
+#include "ops/kernels/three_lc_tensor.h"
+#include "ops/parameter_server/buffers.h"
+#include "ops/parameter_server/thc.h"
+
+namespace tf_gc::parameter_server {
+namespace {
+
+using kernels::ParallelFor;
+using ::tensorflow::Tensor;
+
+constexpr int64_t kLongestPatienceMicros = int64_t{3600} * 1000 * 1000;
+
+// So that no limit of the quantiser overflows: t_p is less than 40.
+constexpr float kLargestScale = 1e36f;
+
+absl::Status CheckInfo(const VariableInfo& info, const ServerOptions& options) {
+  if (!IsPlain(info.pull.codec)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pull: \"", info.pull.text, "\" is for pushes only; variable ",
+        info.name, " needs float32, float16, bfloat16, int8 or three_lc"));
+  }
+  if (info.push.codec != Codec::kThcIndices || !options.synchronous) {
+    return absl::OkStatus();
+  }
+  const int64_t g = info.push.thc.granularity();
+  if (options.pushes_per_round <= kLargestThcSum / g) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "push: the table of variable ", info.name, " goes up to ", g, ", and ",
+      options.pushes_per_round, " pushes of a round overflow ", kLargestThcSum,
+      "; use a smaller granularity"));
+}
+
+// Whether it is known what all indices of THC stand for.
+bool HasScales(const std::vector<PushEntry>& push) {
+  return std::all_of(push.begin(), push.end(), [](const PushEntry& entry) {
+    return entry.codec != Codec::kThcIndices || entry.scales.version > 0;
+  });
+}
+
+bool AreEqual(const VariableInfo& a, const VariableInfo& b) {
+  return a.name == b.name && a.shape == b.shape && a.push.text == b.push.text &&
+         a.pull.text == b.pull.text && a.start_version == b.start_version;
+}
+
+}  // namespace
+
+bool ServerOptions::operator==(const ServerOptions& other) const {
+  const auto all = [](const ServerOptions& o) {
+    return std::tie(o.synchronous, o.pushes_per_round, o.max_staleness,
+                    o.updates_per_version, o.lease_seconds);
+  };
+  return all(*this) == all(other);
+}
+
+absl::Status Server::AddVariable(const VariableInfo& info,
+                                 const WeakHandle& handle) {
+  const absl::Status checked = CheckInfo(info, options_);
+  if (!checked.ok()) return checked;
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto [added, is_new] = variables_.insert({info.id, {info, handle, {}}});
+  Variable& variable = added->second;
+  if (is_new) {
+    model_.Add(&variable.info);
+    return absl::OkStatus();
+  }
+  if (!AreEqual(variable.info, info)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "id: ", info.id, " is that of variable ", variable.info.name,
+        ", which was added with another name, shape, codec or start_version"));
+  }
+  variable.handle = handle;
+  return absl::OkStatus();
+}
+
+// ---- Reading variables
+
+absl::Status Server::ReadValues(const std::vector<uint32_t>& ids,
+                                const Read& read, Values* values) const {
+  std::vector<Handle> handles;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const uint32_t id : ids) {
+      const Variable* variable = nullptr;
+      const absl::Status found = Find(id, &variable);
+      if (!found.ok()) return found;
+      handles.push_back({&variable->info, variable->handle});
+    }
+  }
+  return read(handles, values);
+}
+
+absl::Status Server::Find(uint32_t id, const Variable** variable) const {
+  const auto found = variables_.find(id);
+  if (found == variables_.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ids: no variable ", id, " was added to this server"));
+  }
+  *variable = &found->second;
+  return absl::OkStatus();
+}
+
+absl::Status Server::FindAll(
+    const std::vector<uint32_t>& ids,
+    std::vector<const VariableInfo*>* variables) const {
+  for (const uint32_t id : ids) {
+    const Variable* variable = nullptr;
+    const absl::Status found = Find(id, &variable);
+    if (!found.ok()) return found;
+    variables->push_back(&variable->info);
+  }
+  return absl::OkStatus();
+}
+
+// ---- Pulls
+
+absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
+                             const ParallelFor& parallel_for) {
+  std::lock_guard<std::mutex> publishing(publishing_mutex_);
+  std::vector<Handle> handles;
+  Values values;
+  absl::Status status = GetHandlesForPull(ids, &handles);
+  if (!status.ok() || handles.empty()) return status;
+  status = read(handles, &values);
+  if (!status.ok()) return status;
+  std::lock_guard<std::mutex> lock(mutex_);
+  model_.Capture(values);
+  if (!IsVersionDue()) return status;
+  model_.Publish(values, parallel_for);
+  for (auto& [number, channel] : channels_) EndRound(&channel);
+  updates_due_ = 0;
+  return status;
+}
+
+absl::Status Server::GetHandlesForPull(const std::vector<uint32_t>& ids,
+                                       std::vector<Handle>* handles) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const uint32_t id : ids) {
+    const Variable* variable = nullptr;
+    const absl::Status found = Find(id, &variable);
+    if (!found.ok()) return found;
+    if (!model_.HasValue(id)) {
+      handles->push_back({&variable->info, variable->handle});
+    }
+  }
+  if (!IsVersionDue()) return absl::OkStatus();
+  for (const auto& [id, variable] : variables_) {
+    if (model_.HasValue(id)) {
+      handles->push_back({&variable.info, variable.handle});
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Server::Pull(const PullRequest& request,
+                          const std::vector<uint32_t>& ids,
+                          const Allocate& allocate) {
+  MessageWriter writer(Kind::kPull, request.Fingerprint());
+  const std::map<uint32_t, int64_t> others(request.others.begin(),
+                                           request.others.end());
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<const VariableInfo*> variables;
+    const absl::Status found = FindAll(ids, &variables);
+    if (!found.ok()) return found;
+    writer.set_version(model_.version());
+    for (const VariableInfo* variable : variables) {
+      const auto other = others.find(variable->id);
+      const int64_t before = writer.size();
+      model_.AddEntries(variable->id,
+                        other == others.end() ? request.version : other->second,
+                        &writer);
+      VariableTraffic& traffic = variables_.at(variable->id).traffic;
+      traffic.values_pulled += variable->size();
+      traffic.bytes_pulled += writer.size() - before;
+    }
+    ++pulls_;
+    bytes_pulled_ += writer.size();
+  }
+  uint8_t* bytes = nullptr;
+  const absl::Status allocated = allocate(writer.size(), &bytes);
+  if (allocated.ok()) writer.Write(bytes);
+  // Under the lock: who publishes next looks whether its buffers are in use.
+  std::lock_guard<std::mutex> lock(mutex_);
+  writer.Clear();
+  return allocated;
+}
+
+bool Server::Park(const PullRequest& request, int64_t ticket,
+                  ParkedCalls::Call call) {
+  if (!options_.synchronous || request.patience_micros == 0 ||
+      !request.others.empty()) {
+    return false;
+  }
+  const std::chrono::microseconds patience(
+      std::min(request.patience_micros, kLongestPatienceMicros));
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (request.version != model_.version()) return false;
+  parked_calls_.Park(ticket, ParkedCalls::Clock::now() + patience,
+                     std::move(call));
+  return true;
+}
+
+// ---- Pushes
+
+absl::Status Server::ReadPush(const uint8_t* bytes, int64_t size,
+                              const ParallelFor& parallel_for,
+                              Push* push) const {
+  Message message;
+  const absl::Status read = ReadMessage(Kind::kPush, bytes, size, &message);
+  if (!read.ok()) return read;
+  *push = {message.version, message.tag, {}};
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const Message::Entry& entry : message.entries) {
+      const auto found = variables_.find(entry.id);
+      if (found == variables_.end()) {
+        return absl::DataLossError(absl::StrCat("push message: no variable ",
+                                                entry.id,
+                                                " was added to this server"));
+      }
+      push->entries.push_back({&found->second.info, entry.codec, entry.body,
+                               entry.size,
+                               model_.Scales(entry.id, message.version)});
+    }
+  }
+  return CheckPush(push->entries, parallel_for);
+}
+
+absl::Status Server::AccumulatePush(const uint8_t* bytes, int64_t size,
+                                    bool master,
+                                    const ParallelFor& parallel_for,
+                                    bool* accepted, bool* ready) {
+  Push push;
+  const absl::Status read = ReadPush(bytes, size, parallel_for, &push);
+  if (!read.ok()) return read;
+  std::lock_guard<std::mutex> lock(mutex_);
+  CountPush(size, push);
+  if (options_.synchronous) {
+    AddToRound(push, master, parallel_for, accepted, ready);
+  } else {
+    const int64_t staleness = model_.version() - push.version;
+    *accepted =
+        (options_.max_staleness < 0 || staleness <= options_.max_staleness) &&
+        HasScales(push.entries);
+    *ready = *accepted;
+    if (*accepted) FindChannel(push.channel)->round.AddNorms(push.entries);
+  }
+  ++(*accepted ? pushes_accepted_ : pushes_dropped_);
+  return absl::OkStatus();
+}
+
+void Server::CountPush(int64_t size, const Push& push) {
+  bytes_pushed_ += size;
+  for (const PushEntry& entry : push.entries) {
+    const uint32_t id = entry.variable->id;
+    VariableTraffic& traffic = variables_.at(id).traffic;
+    traffic.values_pushed += CountValues(entry);
+    traffic.bytes_pushed += EntrySize(id, entry.size);
+  }
+}
+
+Server::Channel* Server::FindChannel(uint32_t channel) {
+  const auto [found, is_new] = channels_.try_emplace(channel);
+  if (is_new) found->second.since = whole_version_;
+  return &found->second;
+}
+
+void Server::AddToRound(const Push& push, bool master,
+                        const ParallelFor& parallel_for, bool* accepted,
+                        bool* ready) {
+  Channel* const channel = FindChannel(push.channel);
+  *accepted = *ready = false;
+  if (channel->is_updating) {
+    // Whoever was to make the update may have died.
+    *ready = master && env_->NowMicros() >= channel->lease_end_micros;
+    leases_passed_on_ += *ready;
+  } else {
+    *accepted = push.version >= channel->since &&
+                push.version <= model_.version() && HasScales(push.entries) &&
+                channel->round.Add(push.entries, parallel_for);
+    *ready = *accepted && master &&
+             channel->round.pushes() >= options_.pushes_per_round;
+  }
+  if (*ready) BeginUpdate(channel);
+}
+
+void Server::BeginUpdate(Channel* channel) const {
+  channel->is_updating = true;
+  channel->lease_end_micros =
+      env_->NowMicros() + static_cast<uint64_t>(options_.lease_seconds * 1e6);
+}
+
+absl::Status Server::TakeGradients(const uint8_t* bytes, int64_t size,
+                                   const std::vector<uint32_t>& ids,
+                                   const std::vector<uint32_t>& sparse_ids,
+                                   const ParallelFor& parallel_for,
+                                   Gradients* gradients) {
+  Push push;
+  absl::Status status = ReadPush(bytes, size, parallel_for, &push);
+  std::vector<const VariableInfo*> dense, sparse;
+  std::lock_guard<std::mutex> lock(mutex_);
+  status.Update(FindAll(ids, &dense));
+  status.Update(FindAll(sparse_ids, &sparse));
+  if (!status.ok()) return status;
+  if (options_.synchronous) {
+    Channel* const channel = FindChannel(push.channel);
+    if (!channel->is_updating) BeginUpdate(channel);
+    return TakeMeans(channel->round, dense, sparse, parallel_for, gradients);
+  }
+  if (!HasScales(push.entries)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "push: the scales of version ", push.version,
+        " are forgotten: take the gradients of accepted pushes only"));
+  }
+  Round round;
+  round.Add(push.entries, parallel_for);
+  return TakeMeans(round, dense, sparse, parallel_for, gradients);
+}
+
+absl::Status Server::TakeMeans(const Round& round,
+                               const std::vector<const VariableInfo*>& dense,
+                               const std::vector<const VariableInfo*>& sparse,
+                               const ParallelFor& parallel_for,
+                               Gradients* gradients) const {
+  // A round without a push has zeros.
+  const float divisor = std::max<int64_t>(round.pushes(), 1);
+  const auto divide = [=](float* values, int64_t n) {
+    if (divisor == 1) return;
+    std::transform(values, values + n, values,
+                   [=](float value) { return value / divisor; });
+  };
+  for (const VariableInfo* variable : dense) {
+    gradients->dense.push_back(NewFloats(variable->size()));
+    float* const values = FloatsOf(&gradients->dense.back());
+    round.Sum(*variable, values, parallel_for);
+    parallel_for(variable->size(), /*cost=*/1, [=](int64_t begin, int64_t end) {
+      divide(values + begin, end - begin);
+    });
+  }
+  for (const VariableInfo* variable : sparse) {
+    gradients->sparse.emplace_back();
+    Rows* const rows = &gradients->sparse.back();
+    const absl::Status taken = round.TakeRows(*variable, rows);
+    if (!taken.ok()) return taken;
+    divide(rows->values.data(), rows->values.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Server::EndUpdate(
+    uint32_t channel,
+    const std::vector<std::pair<uint32_t, float>>& multipliers,
+    const Read& read, const ParallelFor& parallel_for, int64_t* version) {
+  absl::Status status = SetMultipliers(multipliers);
+  if (!status.ok()) return status;
+  if (options_.synchronous) {
+    std::lock_guard<std::mutex> publishing(publishing_mutex_);
+    std::vector<uint32_t> ids;
+    for (const auto& [id, multiplier] : multipliers) ids.push_back(id);
+    Values values;
+    status = ReadValues(ids, read, &values);
+    if (!status.ok()) return status;
+    std::lock_guard<std::mutex> lock(mutex_);
+    model_.Publish(values, parallel_for);
+    EndRound(FindChannel(channel));
+  }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++updates_;
+    ++updates_due_;
+    *version = model_.version();
+  }
+  parked_calls_.WakeAll();
+  return status;
+}
+
+absl::Status Server::SetMultipliers(
+    const std::vector<std::pair<uint32_t, float>>& multipliers) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [id, multiplier] : multipliers) {
+    const Variable* variable = nullptr;
+    const absl::Status found = Find(id, &variable);
+    if (!found.ok()) return found;
+    if (variable->info.pull.codec == Codec::kThreeLc &&
+        !kernels::IsSparsityMultiplier(multiplier)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("multipliers: that of variable ", variable->info.name,
+                       " must be in [1, 2), got ", multiplier));
+    }
+    model_.SetMultiplier(id, multiplier);
+  }
+  return absl::OkStatus();
+}
+
+// A version has been published. THC's scales follow from the round's norms.
+void Server::EndRound(Channel* channel) {
+  for (const auto& [id, variable] : variables_) {
+    const std::vector<float>* const norms = channel->round.Norms(variable.info);
+    if (norms == nullptr) continue;
+    const float headroom = variable.info.push.thc.headroom;
+    Tensor scales = NewFloats(norms->size());
+    std::transform(
+        norms->begin(), norms->end(), FloatsOf(&scales),
+        [=](float norm) { return std::min(headroom * norm, kLargestScale); });
+    model_.SetScales(id, scales);
+  }
+  channel->round.Clear();
+  channel->is_updating = false;
+  channel->since = model_.version();
+}
+
+absl::Status Server::PublishWhole(const std::vector<uint32_t>& ids,
+                                  const Read& read) {
+  {
+    std::lock_guard<std::mutex> publishing(publishing_mutex_);
+    Values values;
+    const absl::Status status = ReadValues(ids, read, &values);
+    if (!status.ok()) return status;
+    std::lock_guard<std::mutex> lock(mutex_);
+    model_.PublishWhole(values);
+    whole_version_ = model_.version();
+    for (auto& [number, channel] : channels_) {
+      channel.since = whole_version_;
+      if (!channel.is_updating) channel.round.Clear();
+    }
+  }
+  parked_calls_.WakeAll();
+  return absl::OkStatus();
+}
+
+// ---- What there is
+
+absl::Status Server::ReadRound(uint32_t id, const ParallelFor& parallel_for,
+                               Tensor* sum) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const Variable* variable = nullptr;
+  const absl::Status found = Find(id, &variable);
+  if (!found.ok()) return found;
+  const int64_t n = variable->info.size();
+  *sum = Zeros(n);
+  Tensor part = NewFloats(n);
+  for (const auto& [number, channel] : channels_) {
+    channel.round.Sum(variable->info, FloatsOf(&part), parallel_for);
+    kernels::AddResidual(FloatsOf(part), FloatsOf(*sum), n, FloatsOf(sum));
+  }
+  return absl::OkStatus();
+}
+
+ServerStatistics Server::Statistics() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  ServerStatistics statistics = {model_.version(),
+                                 updates_,
+                                 pushes_accepted_,
+                                 pushes_dropped_,
+                                 pulls_,
+                                 bytes_pushed_,
+                                 bytes_pulled_,
+                                 model_.encodings(),
+                                 model_.log_bytes(),
+                                 /*pushes_in_round=*/0,
+                                 leases_passed_on_,
+                                 parked_calls_.size(),
+                                 {}};
+  for (const auto& [number, channel] : channels_) {
+    statistics.pushes_in_round += channel.round.pushes();
+  }
+  for (const auto& [id, variable] : variables_) {
+    statistics.variables[id] = variable.traffic;
+  }
+  return statistics;
+}
+
+}  // namespace tf_gc::parameter_server

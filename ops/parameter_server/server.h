@@ -1,0 +1,243 @@
+// A parameter server's side: the published model, the open round, and who may
+// do what when.
+
+#ifndef TF_GC_OPS_PARAMETER_SERVER_SERVER_H_
+#define TF_GC_OPS_PARAMETER_SERVER_SERVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ops/kernels/parallel.h"
+#include "ops/parameter_server/message.h"
+#include "ops/parameter_server/parked_calls.h"
+#include "ops/parameter_server/published_model.h"
+#include "ops/parameter_server/round.h"
+#include "ops/parameter_server/rows.h"
+#include "ops/parameter_server/variable.h"
+#include "tensorflow/core/framework/resource_base.h"
+#include "tensorflow/core/framework/resource_handle.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/platform/env.h"
+#include "tensorflow/core/platform/refcount.h"
+
+namespace tf_gc::parameter_server {
+
+struct ServerOptions {
+  // Pushes are collected in rounds; else each makes an update of its own.
+  bool synchronous = true;
+  int64_t pushes_per_round = 1;
+  // Asynchronously: how many versions old a push may be, negative for any; and
+  // how many updates make a version.
+  int64_t max_staleness = -1;
+  int64_t updates_per_version = 1;
+  // How long the update of a round may take before somebody else is asked to
+  // make it.
+  double lease_seconds = 0;
+
+  bool operator==(const ServerOptions& other) const;
+};
+
+// What a variable has cost so far; bytes are those of entries.
+struct VariableTraffic {
+  int64_t values_pushed = 0;
+  int64_t bytes_pushed = 0;
+  int64_t values_pulled = 0;
+  int64_t bytes_pulled = 0;
+};
+
+struct ServerStatistics {
+  int64_t version;
+  int64_t updates;
+  int64_t pushes_accepted;
+  int64_t pushes_dropped;
+  int64_t pulls;
+  int64_t bytes_pushed;
+  int64_t bytes_pulled;
+  int64_t encodings;
+  int64_t log_bytes;
+  int64_t pushes_in_round;
+  int64_t leases_passed_on;
+  int64_t parked_pulls;
+  std::map<uint32_t, VariableTraffic> variables;
+};
+
+// A handle of a variable that does not keep it alive: the variable's name, or
+// where handles count who holds them, a weak reference.
+using WeakHandle =
+    std::variant<tensorflow::ResourceHandle,
+                 tensorflow::core::WeakPtr<tensorflow::ResourceBase>>;
+
+// Means of pushes, in the order in which they are asked for.
+struct Gradients {
+  std::vector<tensorflow::Tensor> dense;  // float32 vectors
+  std::vector<Rows> sparse;
+};
+
+// Thread-safe.
+class Server : public tensorflow::ResourceBase {
+ public:
+  explicit Server(const ServerOptions& options,
+                  tensorflow::Env* env = tensorflow::Env::Default())
+      : options_(options), env_(env) {}
+
+  std::string DebugString() const override { return "tf_gc server"; }
+
+  const ServerOptions& options() const { return options_; }
+
+  // A variable that is there already must be as it was added.
+  absl::Status AddVariable(const VariableInfo& info, const WeakHandle& handle);
+
+  // Reads what variables hold that are there and initialized: the caller's
+  // part.
+  struct Handle {
+    const VariableInfo* variable;  // lives as long as the server
+    WeakHandle handle;
+  };
+  using Read = std::function<absl::Status(const std::vector<Handle>&, Values*)>;
+
+  // ---- Pulls
+
+  // Comes before a pull: publishes what has never been and, if a version is due
+  // (asynchronously), what has.
+  absl::Status Refresh(const std::vector<uint32_t>& ids, const Read& read,
+                       const kernels::ParallelFor& parallel_for);
+
+  // Where a message of so many bytes goes.
+  using Allocate = std::function<absl::Status(int64_t size, uint8_t** bytes)>;
+
+  // Writes what a worker lacks of these variables.
+  absl::Status Pull(const PullRequest& request,
+                    const std::vector<uint32_t>& ids, const Allocate& allocate);
+
+  // If a pull now would bring nothing new, and the request has patience, parks
+  // `call`: it is made when there is a new version, patience is over, or the
+  // ticket is woken. False if the pull should be made at once.
+  bool Park(const PullRequest& request, int64_t ticket, ParkedCalls::Call call);
+  ParkedCalls& parked_calls() { return parked_calls_; }
+
+  // ---- Pushes
+
+  // Every push belongs to a channel, which has rounds of its own: that of one
+  // of several optimizers.
+
+  // `accepted`: the push takes part in an update. `ready`: the sender makes one
+  // now. In rounds only a `master` among several servers says so.
+  absl::Status AccumulatePush(const uint8_t* bytes, int64_t size, bool master,
+                              const kernels::ParallelFor& parallel_for,
+                              bool* accepted, bool* ready);
+
+  // The mean of the round that this push belongs to, which is closed till
+  // EndUpdate; asynchronously, the values of this push. Zeros, or no rows, for
+  // variables that it has not.
+  absl::Status TakeGradients(const uint8_t* bytes, int64_t size,
+                             const std::vector<uint32_t>& ids,
+                             const std::vector<uint32_t>& sparse_ids,
+                             const kernels::ParallelFor& parallel_for,
+                             Gradients* gradients);
+
+  // An update has been made. In rounds that publishes these variables, and
+  // opens the channel's next round; else a pull may. Each has the sparsity
+  // multiplier of its pull codec, for 3LC.
+  absl::Status EndUpdate(
+      uint32_t channel,
+      const std::vector<std::pair<uint32_t, float>>& multipliers,
+      const Read& read, const kernels::ParallelFor& parallel_for,
+      int64_t* version);
+
+  // Somebody has written to these variables: publishes them as they are, and
+  // forgets the pushes of open rounds, which were computed on other values.
+  absl::Status PublishWhole(const std::vector<uint32_t>& ids, const Read& read);
+
+  // The sum of what open rounds have of a variable.
+  absl::Status ReadRound(uint32_t id, const kernels::ParallelFor& parallel_for,
+                         tensorflow::Tensor* sum) const;
+
+  ServerStatistics Statistics() const;
+
+ private:
+  struct Variable {
+    VariableInfo info;
+    WeakHandle handle;
+    VariableTraffic traffic;
+  };
+
+  struct Channel {
+    Round round;
+    int64_t since = 1;         // pushes on earlier versions are stale
+    bool is_updating = false;  // the round is closed
+    uint64_t lease_end_micros = 0;
+  };
+
+  struct Push {
+    int64_t version;
+    uint32_t channel;
+    std::vector<PushEntry> entries;
+  };
+
+  // Checks all of it. This, and what follows, does not need the mutex.
+  absl::Status ReadPush(const uint8_t* bytes, int64_t size,
+                        const kernels::ParallelFor& parallel_for,
+                        Push* push) const;
+
+  // What must be read before a pull.
+  absl::Status GetHandlesForPull(const std::vector<uint32_t>& ids,
+                                 std::vector<Handle>* handles) const;
+  absl::Status SetMultipliers(
+      const std::vector<std::pair<uint32_t, float>>& multipliers);
+  absl::Status ReadValues(const std::vector<uint32_t>& ids, const Read& read,
+                          Values* values) const;
+
+  // These need it.
+  absl::Status Find(uint32_t id, const Variable** variable) const;
+  absl::Status FindAll(const std::vector<uint32_t>& ids,
+                       std::vector<const VariableInfo*>* variables) const;
+  Channel* FindChannel(uint32_t channel);  // makes it if need be
+  bool IsVersionDue() const {
+    return !options_.synchronous &&
+           updates_due_ >= options_.updates_per_version;
+  }
+  void CountPush(int64_t size, const Push& push);
+  void AddToRound(const Push& push, bool master,
+                  const kernels::ParallelFor& parallel_for, bool* accepted,
+                  bool* ready);
+  void BeginUpdate(Channel* channel) const;
+  void EndRound(Channel* channel);
+  absl::Status TakeMeans(const Round& round,
+                         const std::vector<const VariableInfo*>& dense,
+                         const std::vector<const VariableInfo*>& sparse,
+                         const kernels::ParallelFor& parallel_for,
+                         Gradients* gradients) const;
+
+  const ServerOptions options_;
+  tensorflow::Env* const env_;
+  ParkedCalls parked_calls_;
+
+  // Held from reading variables to publishing them, so that nobody publishes
+  // older values after newer ones. Comes before the other one.
+  std::mutex publishing_mutex_;
+
+  mutable std::mutex mutex_;  // of all that follows
+  std::map<uint32_t, Variable> variables_;
+  PublishedModel model_;
+  std::map<uint32_t, Channel> channels_;
+  int64_t whole_version_ = 1;  // the last one that PublishWhole has made
+  int64_t updates_due_ = 0;    // since the last version, asynchronously
+  int64_t updates_ = 0;
+  int64_t pushes_accepted_ = 0;
+  int64_t pushes_dropped_ = 0;
+  int64_t pulls_ = 0;
+  int64_t bytes_pushed_ = 0;
+  int64_t bytes_pulled_ = 0;
+  int64_t leases_passed_on_ = 0;
+};
+
+}  // namespace tf_gc::parameter_server
+
+#endif  // TF_GC_OPS_PARAMETER_SERVER_SERVER_H_

@@ -1,0 +1,35 @@
+// A variable, as a parameter server knows it.
+
+#ifndef TF_GC_OPS_PARAMETER_SERVER_VARIABLE_H_
+#define TF_GC_OPS_PARAMETER_SERVER_VARIABLE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "ops/parameter_server/codec.h"
+#include "ops/parameter_server/rows.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+
+namespace tf_gc::parameter_server {
+
+struct VariableInfo {
+  uint32_t id = 0;  // the same in all processes
+  std::string name;
+  tensorflow::TensorShape shape;
+  CodecSpec push, pull;
+  // Of the model: what leads on from earlier ones is float32, both ways.
+  int64_t start_version = 0;
+
+  int64_t size() const { return shape.num_elements(); }
+};
+
+// A scalar has one row.
+inline RowsShape RowsShapeOf(const tensorflow::TensorShape& shape) {
+  RowsShape rows = {shape.dims() > 0 ? shape.dim_size(0) : 1, 1};
+  for (int i = 1; i < shape.dims(); ++i) rows.length *= shape.dim_size(i);
+  return rows;
+}
+
+}  // namespace tf_gc::parameter_server
+
+#endif  // TF_GC_OPS_PARAMETER_SERVER_VARIABLE_H_

@@ -1,0 +1,833 @@
+// The ops of parameter servers and their workers: kernels around
+// ops/parameter_server.
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "ops/collectives/handles.h"
+#include "ops/collectives/wire_format.h"
+#include "ops/inputs.h"
+#include "ops/parameter_server/codec.h"
+#include "ops/parameter_server/local_model.h"
+#include "ops/parameter_server/message.h"
+#include "ops/parameter_server/published_model.h"
+#include "ops/parameter_server/server.h"
+#include "ops/parameter_server/variable.h"
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_base.h"
+#include "tensorflow/core/framework/resource_handle.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/platform/env.h"
+#include "tensorflow/core/platform/mutex.h"
+
+namespace tf_gc::parameter_server {
+namespace {
+
+using ::tensorflow::AsyncOpKernel;
+using ::tensorflow::CancellationManager;
+using ::tensorflow::Env;
+using ::tensorflow::OpInputList;
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::OpOutputList;
+using ::tensorflow::ResourceBase;
+using ::tensorflow::ResourceHandle;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+using ::tensorflow::Var;
+using ::tensorflow::core::RefCountPtr;
+
+// ---- Attributes, inputs and outputs
+
+absl::Status ToId(int64_t value, const std::string& name, uint32_t* id) {
+  if (value < 0 || value > UINT32_MAX) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " must be in [0, 2^32), got ", value));
+  }
+  *id = static_cast<uint32_t>(value);
+  return absl::OkStatus();
+}
+
+absl::Status GetId(OpKernelConstruction* context, const char* name,
+                   uint32_t* id) {
+  int64_t value;
+  TF_RETURN_IF_ERROR(context->GetAttr(name, &value));
+  return ToId(value, name, id);
+}
+
+absl::Status GetIds(OpKernelConstruction* context, const char* name,
+                    std::vector<uint32_t>* ids) {
+  std::vector<int64_t> values;
+  TF_RETURN_IF_ERROR(context->GetAttr(name, &values));
+  ids->resize(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    TF_RETURN_IF_ERROR(
+        ToId(values[i], absl::StrCat(name, "[", i, "]"), &(*ids)[i]));
+  }
+  return absl::OkStatus();
+}
+
+// The attributes of so many shapes for so many ids.
+absl::Status GetIdsAndShapes(OpKernelConstruction* context,
+                             const char* ids_name, const char* shapes_name,
+                             std::vector<uint32_t>* ids,
+                             std::vector<TensorShape>* shapes) {
+  TF_RETURN_IF_ERROR(GetIds(context, ids_name, ids));
+  TF_RETURN_IF_ERROR(context->GetAttr(shapes_name, shapes));
+  if (ids->size() == shapes->size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(shapes_name, " must be one for each of ", ids_name, ", ",
+                   ids->size(), ", got ", shapes->size()));
+}
+
+template <typename T>
+absl::Status LookupFirst(OpKernelContext* context, const char* name,
+                         RefCountPtr<T>* resource) {
+  ResourceHandle handle;
+  TF_RETURN_IF_ERROR(GetHandle(context->input(0), name, &handle));
+  return LookupResource(context, handle, resource);
+}
+
+absl::Status LookupServer(OpKernelContext* context,
+                          RefCountPtr<Server>* server) {
+  return LookupFirst(context, "server", server);
+}
+
+absl::Status LookupModel(OpKernelContext* context,
+                         RefCountPtr<LocalModel>* model) {
+  return LookupFirst(context, "model", model);
+}
+
+// The bytes of a message, an input.
+absl::Status ReadBytes(OpKernelContext* context, int index, const char* name,
+                       const uint8_t** bytes, int64_t* size) {
+  const Tensor& message = context->input(index);
+  TF_RETURN_IF_ERROR(CheckVector(message, name));
+  *bytes = tf_gc::BytesOf(message);
+  *size = message.NumElements();
+  return absl::OkStatus();
+}
+
+// Allocates the bytes of a message, the first output.
+auto AllocateMessage(OpKernelContext* context) {
+  return [context](int64_t size, uint8_t** bytes) {
+    Tensor* message = nullptr;
+    TF_RETURN_IF_ERROR(
+        context->allocate_output(0, TensorShape({size}), &message));
+    *bytes = message->flat<uint8_t>().data();
+    return absl::OkStatus();
+  };
+}
+
+template <typename T>
+absl::Status SetScalar(OpKernelContext* context, int index, const T& value) {
+  Tensor* output = nullptr;
+  TF_RETURN_IF_ERROR(context->allocate_output(index, TensorShape({}), &output));
+  output->scalar<T>()() = value;
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status SetVector(OpKernelContext* context, int index,
+                       const std::vector<T>& values) {
+  Tensor* output = nullptr;
+  TF_RETURN_IF_ERROR(context->allocate_output(
+      index, TensorShape({static_cast<int64_t>(values.size())}), &output));
+  std::copy(values.begin(), values.end(), output->flat<T>().data());
+  return absl::OkStatus();
+}
+
+// Makes a resource of this name, or finds it, and its handle the output.
+template <typename T, typename Make>
+absl::Status OutputResource(OpKernelContext* context, const std::string& name,
+                            Make make, RefCountPtr<T>* resource) {
+  const std::string& container =
+      context->resource_manager()->default_container();
+  T* made = nullptr;
+  TF_RETURN_IF_ERROR(context->resource_manager()->LookupOrCreate<T>(
+      container, name, &made, [&](T** created) {
+        *created = make();
+        return absl::OkStatus();
+      }));
+  resource->reset(made);
+  return SetScalar(context, 0,
+                   tensorflow::MakeResourceHandle<T>(context, container, name));
+}
+
+WeakHandle ToWeak(const ResourceHandle& handle) {
+  if (!handle.IsRefCounting()) return handle;
+  return tensorflow::core::WeakPtr<ResourceBase>(handle.resource().get());
+}
+
+// The variable, or null if it is gone.
+absl::Status LookupVariable(OpKernelContext* context, const WeakHandle& handle,
+                            RefCountPtr<Var>* variable) {
+  if (const auto* name = std::get_if<ResourceHandle>(&handle)) {
+    const absl::Status found = LookupResource(context, *name, variable);
+    return absl::IsNotFound(found) ? absl::OkStatus() : found;
+  }
+  const auto& weak = std::get<tensorflow::core::WeakPtr<ResourceBase>>(handle);
+  variable->reset(static_cast<Var*>(weak.GetNewRef().release()));
+  return absl::OkStatus();
+}
+
+// What variables hold that are there and initialized. Like those of
+// ReadVariableOp, tensors are the variables' own where nobody writes to these
+// in place.
+absl::Status ReadVariables(OpKernelContext* context,
+                           const std::vector<Server::Handle>& handles,
+                           Values* values) {
+  for (const Server::Handle& handle : handles) {
+    RefCountPtr<Var> variable;
+    TF_RETURN_IF_ERROR(LookupVariable(context, handle.handle, &variable));
+    if (variable == nullptr) continue;
+    tensorflow::tf_shared_lock lock(*variable->mu());
+    if (!variable->is_initialized) continue;
+    const Tensor& value = *variable->tensor();
+    if (value.dtype() != tensorflow::DT_FLOAT ||
+        value.shape() != handle.variable->shape) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("variable ", handle.variable->name, " must be float32 ",
+                       handle.variable->shape.DebugString(), ", got ",
+                       value.DeviceSafeDebugString()));
+    }
+    Tensor& copy = (*values)[handle.variable->id] = value;
+    if (variable->copy_on_read_mode) {
+      copy = Tensor(value.dtype(), value.shape());
+      copy.flat<float>() = value.flat<float>();
+    }
+  }
+  return absl::OkStatus();
+}
+
+Server::Read ReadFrom(OpKernelContext* context) {
+  return [context](const std::vector<Server::Handle>& handles, Values* values) {
+    return ReadVariables(context, handles, values);
+  };
+}
+
+// ---- Servers
+
+class ParameterServerOp : public OpKernel {
+ public:
+  explicit ParameterServerOp(OpKernelConstruction* context)
+      : OpKernel(context) {
+    float lease_seconds;
+    OP_REQUIRES_OK(context, context->GetAttr("shared_name", &name_));
+    OP_REQUIRES_OK(context,
+                   context->GetAttr("synchronous", &options_.synchronous));
+    OP_REQUIRES_OK(context, context->GetAttr("pushes_per_round",
+                                             &options_.pushes_per_round));
+    OP_REQUIRES_OK(context,
+                   context->GetAttr("max_staleness", &options_.max_staleness));
+    OP_REQUIRES_OK(context, context->GetAttr("updates_per_version",
+                                             &options_.updates_per_version));
+    OP_REQUIRES_OK(context, context->GetAttr("lease_seconds", &lease_seconds));
+    OP_REQUIRES(context, lease_seconds >= 0 && lease_seconds <= 1e9,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "lease_seconds must be in [0, 1e9], got ", lease_seconds)));
+    options_.lease_seconds = lease_seconds;
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<Server> server;
+    OP_REQUIRES_OK(
+        context,
+        OutputResource<Server>(
+            context, name_, [this] { return new Server(options_); }, &server));
+    OP_REQUIRES(context, server->options() == options_,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "shared_name: there is a server ", name_,
+                    " already that was made with other arguments")));
+  }
+
+ private:
+  std::string name_;
+  ServerOptions options_;
+};
+
+class AddVariableOp : public OpKernel {
+ public:
+  explicit AddVariableOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::string push, pull;
+    OP_REQUIRES_OK(context, GetId(context, "id", &info_.id));
+    OP_REQUIRES_OK(context, context->GetAttr("variable_name", &info_.name));
+    OP_REQUIRES_OK(context, context->GetAttr("shape", &info_.shape));
+    OP_REQUIRES_OK(context, context->GetAttr("push", &push));
+    OP_REQUIRES_OK(context, context->GetAttr("pull", &pull));
+    OP_REQUIRES_OK(context,
+                   context->GetAttr("start_version", &info_.start_version));
+    OP_REQUIRES_OK(context, ParseCodecSpec(push, &info_.push));
+    OP_REQUIRES_OK(context, ParseCodecSpec(pull, &info_.pull));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<Server> server;
+    ResourceHandle variable;
+    OP_REQUIRES_OK(context, LookupServer(context, &server));
+    OP_REQUIRES_OK(context,
+                   GetHandle(context->input(1), "variable", &variable));
+    OP_REQUIRES_OK(context, variable.ValidateType<Var>());
+    OP_REQUIRES_OK(context, server->AddVariable(info_, ToWeak(variable)));
+  }
+
+ private:
+  VariableInfo info_;
+};
+
+class PullOp : public AsyncOpKernel {
+ public:
+  explicit PullOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
+    OP_REQUIRES_OK(context, GetIds(context, "ids", &ids_));
+  }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    auto call = std::make_shared<Call>();
+    call->context = context;
+    call->done = done;
+    OP_REQUIRES_OK_ASYNC(context, LookupServer(context, &call->server), done);
+    OP_REQUIRES_OK_ASYNC(context, CheckVector(context->input(1), "request"),
+                         done);
+    const auto request = context->input(1).flat<int64_t>();
+    OP_REQUIRES_OK_ASYNC(
+        context,
+        ReadPullRequest(request.data(), request.size(), &call->request), done);
+    OP_REQUIRES_OK_ASYNC(
+        context,
+        call->server->Refresh(ids_, ReadFrom(context), IntraOpThreads(context)),
+        done);
+    if (call->request.patience_micros == 0 || !Park(call)) Finish(call);
+  }
+
+ private:
+  // A pull under way. What is parked keeps it, and may be the last to do so, on
+  // the server's own thread: hence Finish lets go of the server.
+  struct Call {
+    OpKernelContext* context;
+    DoneCallback done;
+    RefCountPtr<Server> server;
+    PullRequest request;
+    tensorflow::CancellationToken token = CancellationManager::kInvalidToken;
+    std::atomic<bool> is_cancelled{false};
+  };
+
+  // False if there is nothing to wait for. Otherwise Finish runs on a thread of
+  // its own, as early as now.
+  bool Park(const std::shared_ptr<Call>& call) {
+    const RefCountPtr<Server> server = call->server.GetNewRef();
+    const int64_t ticket = server->parked_calls().Ticket();
+    CancellationManager* const manager = call->context->cancellation_manager();
+    if (manager != nullptr) {
+      call->token = manager->get_cancellation_token();
+      const bool is_registered =
+          manager->RegisterCallback(call->token, [call = call.get(), ticket] {
+            call->is_cancelled = true;
+            call->server->parked_calls().Wake(ticket);
+          });
+      if (!is_registered) {
+        call->token = CancellationManager::kInvalidToken;
+        call->is_cancelled = true;
+        return false;
+      }
+    }
+    const bool is_parked = server->Park(call->request, ticket, [=] {
+      // Not on an intra-op thread: whoever has the server locked needs those.
+      Env::Default()->SchedClosure([=] { Finish(call); });
+    });
+    // Cancelled before it was parked: nobody has woken it.
+    if (is_parked && call->is_cancelled) server->parked_calls().Wake(ticket);
+    return is_parked;
+  }
+
+  void Finish(const std::shared_ptr<Call>& call) {
+    OpKernelContext* const context = call->context;
+    if (call->token != CancellationManager::kInvalidToken) {
+      // Waits for the callback, if that is running.
+      context->cancellation_manager()->DeregisterCallback(call->token);
+    }
+    context->SetStatus(call->is_cancelled
+                           ? absl::CancelledError("the pull was cancelled")
+                           : call->server->Pull(call->request, ids_,
+                                                AllocateMessage(context)));
+    call->server.reset();
+    // It may destroy this kernel.
+    const DoneCallback done = std::move(call->done);
+    done();
+  }
+
+  std::vector<uint32_t> ids_;
+};
+
+class AccumulatePushOp : public OpKernel {
+ public:
+  explicit AccumulatePushOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("master", &master_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<Server> server;
+    const uint8_t* bytes;
+    int64_t size;
+    bool accepted, ready;
+    OP_REQUIRES_OK(context, LookupServer(context, &server));
+    OP_REQUIRES_OK(context, ReadBytes(context, 1, "push", &bytes, &size));
+    OP_REQUIRES_OK(context, server->AccumulatePush(bytes, size, master_,
+                                                   IntraOpThreads(context),
+                                                   &accepted, &ready));
+    OP_REQUIRES_OK(context, SetScalar(context, 0, accepted));
+    OP_REQUIRES_OK(context, SetScalar(context, 1, ready));
+  }
+
+ private:
+  bool master_;
+};
+
+class TakeGradientsOp : public OpKernel {
+ public:
+  explicit TakeGradientsOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context,
+                   GetIdsAndShapes(context, "ids", "shapes", &ids_, &shapes_));
+    OP_REQUIRES_OK(context,
+                   GetIdsAndShapes(context, "sparse_ids", "sparse_shapes",
+                                   &sparse_ids_, &sparse_shapes_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<Server> server;
+    const uint8_t* bytes;
+    int64_t size;
+    Gradients gradients;
+    OP_REQUIRES_OK(context, LookupServer(context, &server));
+    OP_REQUIRES_OK(context, ReadBytes(context, 1, "push", &bytes, &size));
+    OP_REQUIRES_OK(context,
+                   server->TakeGradients(bytes, size, ids_, sparse_ids_,
+                                         IntraOpThreads(context), &gradients));
+    OP_REQUIRES_OK(context, OutputDense(context, gradients.dense));
+    OP_REQUIRES_OK(context, OutputSparse(context, gradients.sparse));
+  }
+
+ private:
+  absl::Status OutputDense(OpKernelContext* context,
+                           const std::vector<Tensor>& gradients) const {
+    OpOutputList outputs;
+    TF_RETURN_IF_ERROR(context->output_list("dense", &outputs));
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      Tensor output;
+      if (!output.CopyFrom(gradients[i], shapes_[i])) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("shapes[", i, "]: variable ", ids_[i], " has ",
+                         gradients[i].NumElements(), " values, got shape ",
+                         shapes_[i].DebugString()));
+      }
+      outputs.set(i, output);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status OutputSparse(OpKernelContext* context,
+                            const std::vector<Rows>& gradients) const {
+    OpOutputList indices, values;
+    TF_RETURN_IF_ERROR(context->output_list("sparse_indices", &indices));
+    TF_RETURN_IF_ERROR(context->output_list("sparse_values", &values));
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const Rows& rows = gradients[i];
+      TensorShape shape = sparse_shapes_[i];
+      if (shape.dims() < 1 || RowsShapeOf(shape).length != rows.length) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("sparse_shapes[", i, "]: variable ", sparse_ids_[i],
+                         " has rows of ", rows.length, " values, got shape ",
+                         shape.DebugString()));
+      }
+      shape.set_dim(0, rows.count());
+      Tensor *output_indices = nullptr, *output_values = nullptr;
+      TF_RETURN_IF_ERROR(
+          indices.allocate(i, TensorShape({rows.count()}), &output_indices));
+      TF_RETURN_IF_ERROR(values.allocate(i, shape, &output_values));
+      std::copy(rows.indices.begin(), rows.indices.end(),
+                output_indices->flat<int64_t>().data());
+      std::copy(rows.values.begin(), rows.values.end(),
+                output_values->flat<float>().data());
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<uint32_t> ids_, sparse_ids_;
+  std::vector<TensorShape> shapes_, sparse_shapes_;
+};
+
+class EndUpdateOp : public OpKernel {
+ public:
+  explicit EndUpdateOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, GetIds(context, "ids", &ids_));
+    OP_REQUIRES_OK(context, GetId(context, "channel", &channel_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<Server> server;
+    std::vector<std::pair<uint32_t, float>> multipliers;
+    int64_t version;
+    OP_REQUIRES_OK(context, LookupServer(context, &server));
+    OP_REQUIRES_OK(context, ReadMultipliers(context, &multipliers));
+    OP_REQUIRES_OK(context,
+                   server->EndUpdate(channel_, multipliers, ReadFrom(context),
+                                     IntraOpThreads(context), &version));
+    OP_REQUIRES_OK(context, SetScalar(context, 0, version));
+  }
+
+ private:
+  absl::Status ReadMultipliers(
+      OpKernelContext* context,
+      std::vector<std::pair<uint32_t, float>>* multipliers) const {
+    const Tensor* input;
+    TF_RETURN_IF_ERROR(context->input("multipliers", &input));
+    TF_RETURN_IF_ERROR(CheckVector(*input, "multipliers"));
+    if (input->NumElements() != static_cast<int64_t>(ids_.size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("multipliers must be one for each of ids, ", ids_.size(),
+                       ", got ", input->NumElements()));
+    }
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      multipliers->emplace_back(ids_[i], input->flat<float>()(i));
+    }
+    return absl::OkStatus();
+  }
+
+  uint32_t channel_;
+  std::vector<uint32_t> ids_;
+};
+
+class PublishWholeOp : public OpKernel {
+ public:
+  explicit PublishWholeOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, GetIds(context, "ids", &ids_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<Server> server;
+    OP_REQUIRES_OK(context, LookupServer(context, &server));
+    OP_REQUIRES_OK(context, server->PublishWhole(ids_, ReadFrom(context)));
+  }
+
+ private:
+  std::vector<uint32_t> ids_;
+};
+
+class ServerStatisticsOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<Server> server;
+    OP_REQUIRES_OK(context, LookupServer(context, &server));
+    const ServerStatistics s = server->Statistics();
+    std::vector<std::vector<int64_t>> outputs(6);
+    outputs[0] = {
+        s.version,   s.updates,         s.pushes_accepted,  s.pushes_dropped,
+        s.pulls,     s.bytes_pushed,    s.bytes_pulled,     s.encodings,
+        s.log_bytes, s.pushes_in_round, s.leases_passed_on, s.parked_pulls};
+    for (const auto& [id, traffic] : s.variables) {
+      outputs[1].push_back(id);
+      outputs[2].push_back(traffic.values_pushed);
+      outputs[3].push_back(traffic.bytes_pushed);
+      outputs[4].push_back(traffic.values_pulled);
+      outputs[5].push_back(traffic.bytes_pulled);
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      OP_REQUIRES_OK(context, SetVector(context, i, outputs[i]));
+    }
+  }
+};
+
+// ---- Local models
+
+class LocalModelOp : public OpKernel {
+ public:
+  explicit LocalModelOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("shared_name", &name_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<LocalModel> model;
+    OP_REQUIRES_OK(context,
+                   OutputResource<LocalModel>(
+                       context, name_, [] { return new LocalModel; }, &model));
+  }
+
+ private:
+  std::string name_;
+};
+
+class PullRequestOp : public OpKernel {
+ public:
+  explicit PullRequestOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, GetIds(context, "ids", &ids_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<LocalModel> model;
+    OP_REQUIRES_OK(context, LookupModel(context, &model));
+    OP_REQUIRES_OK(context,
+                   SetVector(context, 0, model->Request(ids_).ToVector()));
+  }
+
+ private:
+  std::vector<uint32_t> ids_;
+};
+
+class ApplyPullOp : public OpKernel {
+ public:
+  explicit ApplyPullOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::vector<uint32_t> ids;
+    std::vector<TensorShape> shapes;
+    OP_REQUIRES_OK(context,
+                   GetIdsAndShapes(context, "ids", "shapes", &ids, &shapes));
+    for (size_t i = 0; i < ids.size(); ++i) {
+      variables_.push_back({ids[i], shapes[i]});
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<LocalModel> model;
+    const uint8_t* bytes;
+    int64_t size, version;
+    OP_REQUIRES_OK(context, LookupModel(context, &model));
+    OP_REQUIRES_OK(context, ReadBytes(context, 1, "message", &bytes, &size));
+    OP_REQUIRES_OK(context, model->Apply(bytes, size, variables_,
+                                         IntraOpThreads(context), &version));
+    OP_REQUIRES_OK(context, SetScalar(context, 0, version));
+  }
+
+ private:
+  std::vector<PulledVariable> variables_;
+};
+
+class EncodePushOp : public OpKernel {
+ public:
+  explicit EncodePushOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::vector<std::string> codecs;
+    OP_REQUIRES_OK(context, GetId(context, "channel", &channel_));
+    OP_REQUIRES_OK(context, GetIds(context, "ids", &ids_));
+    OP_REQUIRES_OK(context, GetIds(context, "sparse_ids", &sparse_ids_));
+    OP_REQUIRES_OK(context, context->GetAttr("codecs", &codecs));
+    OP_REQUIRES_OK(context,
+                   context->GetAttr("start_versions", &start_versions_));
+    OP_REQUIRES(
+        context,
+        codecs.size() == ids_.size() && start_versions_.size() == ids_.size(),
+        absl::InvalidArgumentError(absl::StrCat(
+            "codecs and start_versions must be one for each of ids, ",
+            ids_.size(), ", got ", codecs.size(), " and ",
+            start_versions_.size())));
+    codecs_.resize(codecs.size());
+    for (size_t i = 0; i < codecs.size(); ++i) {
+      OP_REQUIRES_OK(context, ParseCodecSpec(codecs[i], &codecs_[i]));
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<LocalModel> model;
+    std::vector<DenseGradient> dense;
+    std::vector<SparseGradient> sparse;
+    OP_REQUIRES_OK(context, LookupModel(context, &model));
+    OP_REQUIRES_OK(context, ReadDense(context, &dense));
+    OP_REQUIRES_OK(context, ReadSparse(context, &sparse));
+    OP_REQUIRES_OK(context, model->EncodePush(channel_, dense, sparse,
+                                              IntraOpThreads(context),
+                                              AllocateMessage(context)));
+  }
+
+ private:
+  absl::Status ReadDense(OpKernelContext* context,
+                         std::vector<DenseGradient>* gradients) const {
+    OpInputList dense;
+    const Tensor* multipliers;
+    TF_RETURN_IF_ERROR(context->input_list("dense", &dense));
+    TF_RETURN_IF_ERROR(context->input("multipliers", &multipliers));
+    TF_RETURN_IF_ERROR(CheckVector(*multipliers, "multipliers"));
+    if (dense.size() != static_cast<int>(ids_.size()) ||
+        multipliers->NumElements() != dense.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "dense and multipliers must be one for each of ids, ", ids_.size(),
+          ", got ", dense.size(), " and ", multipliers->NumElements()));
+    }
+    for (int i = 0; i < dense.size(); ++i) {
+      gradients->push_back({ids_[i], &codecs_[i], multipliers->flat<float>()(i),
+                            start_versions_[i], dense[i]});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadSparse(OpKernelContext* context,
+                          std::vector<SparseGradient>* gradients) const {
+    OpInputList indices, values;
+    TF_RETURN_IF_ERROR(context->input_list("sparse_indices", &indices));
+    TF_RETURN_IF_ERROR(context->input_list("sparse_values", &values));
+    if (indices.size() != static_cast<int>(sparse_ids_.size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sparse_indices must be one for each of sparse_ids, ",
+                       sparse_ids_.size(), ", got ", indices.size()));
+    }
+    for (int i = 0; i < indices.size(); ++i) {
+      gradients->push_back({sparse_ids_[i], indices[i], values[i]});
+    }
+    return absl::OkStatus();
+  }
+
+  uint32_t channel_;
+  std::vector<uint32_t> ids_, sparse_ids_;
+  std::vector<CodecSpec> codecs_;
+  std::vector<int64_t> start_versions_;
+};
+
+class SettlePushOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<LocalModel> model;
+    const uint8_t* bytes;
+    int64_t size;
+    OP_REQUIRES_OK(context, LookupModel(context, &model));
+    OP_REQUIRES_OK(context, ReadBytes(context, 1, "push", &bytes, &size));
+    OP_REQUIRES_OK(context, CheckScalar(context->input(2), "accepted"));
+    OP_REQUIRES_OK(context, model->SettlePush(
+                                bytes, size, context->input(2).scalar<bool>()(),
+                                IntraOpThreads(context)));
+  }
+};
+
+class WriteResidualOp : public OpKernel {
+ public:
+  explicit WriteResidualOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, GetId(context, "id", &id_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<LocalModel> model;
+    OP_REQUIRES_OK(context, LookupModel(context, &model));
+    model->WriteResidual(id_, context->input(1));
+  }
+
+ private:
+  uint32_t id_;
+};
+
+// ---- Reading single variables
+
+class ReadOp : public OpKernel {
+ public:
+  explicit ReadOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, GetId(context, "id", &id_));
+    OP_REQUIRES_OK(context, context->GetAttr("shape", &shape_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    Tensor value;
+    OP_REQUIRES_OK(context, Read(context, id_, shape_, &value));
+    context->set_output(0, value);
+  }
+
+ private:
+  virtual absl::Status Read(OpKernelContext* context, uint32_t id,
+                            const TensorShape& shape, Tensor* value) = 0;
+
+  uint32_t id_;
+  TensorShape shape_;
+};
+
+class ReadModelOp : public ReadOp {
+ public:
+  using ReadOp::ReadOp;
+
+  bool IsExpensive() override { return false; }
+
+ private:
+  absl::Status Read(OpKernelContext* context, uint32_t id,
+                    const TensorShape& shape, Tensor* value) override {
+    RefCountPtr<LocalModel> model;
+    TF_RETURN_IF_ERROR(LookupModel(context, &model));
+    return model->Read(id, shape, value);
+  }
+};
+
+class ReadResidualOp : public ReadOp {
+ public:
+  using ReadOp::ReadOp;
+
+ private:
+  absl::Status Read(OpKernelContext* context, uint32_t id,
+                    const TensorShape& shape, Tensor* value) override {
+    RefCountPtr<LocalModel> model;
+    TF_RETURN_IF_ERROR(LookupModel(context, &model));
+    return model->ReadResidual(id, shape, value);
+  }
+};
+
+class ReadRoundOp : public ReadOp {
+ public:
+  using ReadOp::ReadOp;
+
+ private:
+  absl::Status Read(OpKernelContext* context, uint32_t id,
+                    const TensorShape& shape, Tensor* value) override {
+    RefCountPtr<Server> server;
+    Tensor sum;
+    TF_RETURN_IF_ERROR(LookupServer(context, &server));
+    TF_RETURN_IF_ERROR(server->ReadRound(id, IntraOpThreads(context), &sum));
+    if (value->CopyFrom(sum, shape)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("shape: variable ", id, " has ", sum.NumElements(),
+                     " values, got shape ", shape.DebugString()));
+  }
+};
+
+class LibraryVersionOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    OP_REQUIRES_OK(
+        context, SetScalar(context, 0,
+                           tensorflow::tstring(absl::StrCat(
+                               kWireVersion, " ", TF_GC_TENSORFLOW_VERSION))));
+  }
+};
+
+#define REGISTER(name, kernel)                                               \
+  REGISTER_KERNEL_BUILDER(Name("TfGc>" name).Device(tensorflow::DEVICE_CPU), \
+                          kernel)
+REGISTER("ParameterServer", ParameterServerOp);
+REGISTER("AddVariable", AddVariableOp);
+REGISTER("LocalModel", LocalModelOp);
+REGISTER("PullRequest", PullRequestOp);
+REGISTER("Pull", PullOp);
+REGISTER("ApplyPull", ApplyPullOp);
+REGISTER("ReadModel", ReadModelOp);
+REGISTER("EncodePush", EncodePushOp);
+REGISTER("AccumulatePush", AccumulatePushOp);
+REGISTER("TakeGradients", TakeGradientsOp);
+REGISTER("EndUpdate", EndUpdateOp);
+REGISTER("PublishWhole", PublishWholeOp);
+REGISTER("SettlePush", SettlePushOp);
+REGISTER("ServerStatistics", ServerStatisticsOp);
+REGISTER("ReadResidual", ReadResidualOp);
+REGISTER("WriteResidual", WriteResidualOp);
+REGISTER("ReadRound", ReadRoundOp);
+REGISTER("LibraryVersion", LibraryVersionOp);
+#undef REGISTER
+
+}  // namespace
+}  // namespace tf_gc::parameter_server

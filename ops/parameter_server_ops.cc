@@ -1,0 +1,567 @@
+// The ops of parameter servers and their workers: declarations, shapes and
+// documentation.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+
+namespace tf_gc {
+namespace {
+
+using ::tensorflow::PartialTensorShape;
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ScalarShape;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+// The inputs from `begin` up to `end` are scalars: handles, most of them.
+absl::Status CheckScalars(InferenceContext* c, int begin, int end) {
+  ShapeHandle scalar;
+  for (int i = begin; i < end; ++i) {
+    TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 0, &scalar));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckVectorShape(InferenceContext* c, int index) {
+  ShapeHandle vector;
+  return c->WithRank(c->input(index), 1, &vector);
+}
+
+// A handle, no outputs.
+absl::Status HandleShape(InferenceContext* c) { return CheckScalars(c, 0, 1); }
+
+// A handle and a message.
+absl::Status CheckMessage(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(HandleShape(c));
+  return CheckVectorShape(c, 1);
+}
+
+absl::Status AddVariableShape(InferenceContext* c) {
+  return CheckScalars(c, 0, 2);
+}
+
+absl::Status VectorOfUnknownSize(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(HandleShape(c));
+  c->set_output(0, c->UnknownShapeOfRank(1));
+  return absl::OkStatus();
+}
+
+absl::Status PullShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckMessage(c));
+  return VectorOfUnknownSize(c);
+}
+
+absl::Status ApplyPullShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckMessage(c));
+  return ScalarShape(c);
+}
+
+absl::Status AccumulatePushShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckMessage(c));
+  c->set_output(0, c->Scalar());
+  c->set_output(1, c->Scalar());
+  return absl::OkStatus();
+}
+
+absl::Status SettlePushShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckMessage(c));
+  return CheckScalars(c, 2, 3);
+}
+
+// A handle, and an output of the shape in the attribute `shape`.
+absl::Status ReadShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(HandleShape(c));
+  return tensorflow::shape_inference::ExplicitShape(c);
+}
+
+// A list has as many elements as another one.
+absl::Status CheckLength(const char* name, size_t length, const char* other,
+                         size_t expected) {
+  if (length == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " must have as many elements as ", other, ", ",
+                   expected, ", got ", length));
+}
+
+template <typename T>
+absl::Status CheckAttribute(InferenceContext* c, const char* name,
+                            const char* other, size_t expected) {
+  std::vector<T> list;
+  TF_RETURN_IF_ERROR(c->GetAttr(name, &list));
+  return CheckLength(name, list.size(), other, expected);
+}
+
+absl::Status EncodePushShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(VectorOfUnknownSize(c));
+  std::vector<ShapeHandle> dense, indices, values, multipliers;
+  TF_RETURN_IF_ERROR(c->input("dense", &dense));
+  TF_RETURN_IF_ERROR(c->input("sparse_indices", &indices));
+  TF_RETURN_IF_ERROR(c->input("sparse_values", &values));
+  TF_RETURN_IF_ERROR(c->input("multipliers", &multipliers));
+  const size_t n = dense.size();
+  TF_RETURN_IF_ERROR(CheckAttribute<int64_t>(c, "ids", "dense", n));
+  TF_RETURN_IF_ERROR(CheckAttribute<std::string>(c, "codecs", "dense", n));
+  TF_RETURN_IF_ERROR(CheckAttribute<int64_t>(c, "start_versions", "dense", n));
+  TF_RETURN_IF_ERROR(CheckAttribute<int64_t>(c, "sparse_ids", "sparse_indices",
+                                             indices.size()));
+  for (size_t i = 0; i < indices.size(); ++i) {
+    ShapeHandle handle;
+    tensorflow::shape_inference::DimensionHandle rows;
+    TF_RETURN_IF_ERROR(c->WithRank(indices[i], 1, &handle));
+    TF_RETURN_IF_ERROR(c->WithRankAtLeast(values[i], 1, &handle));
+    TF_RETURN_IF_ERROR(
+        c->Merge(c->Dim(indices[i], 0), c->Dim(handle, 0), &rows));
+  }
+  ShapeHandle vector;
+  tensorflow::shape_inference::DimensionHandle size;
+  TF_RETURN_IF_ERROR(c->WithRank(multipliers[0], 1, &vector));
+  return c->WithValue(c->Dim(vector, 0), n, &size);
+}
+
+absl::Status GetShapes(InferenceContext* c, const char* name,
+                       std::vector<ShapeHandle>* handles) {
+  std::vector<PartialTensorShape> shapes;
+  TF_RETURN_IF_ERROR(c->GetAttr(name, &shapes));
+  for (const PartialTensorShape& shape : shapes) {
+    if (!shape.IsFullyDefined()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, " must be fully defined, got ", shape.DebugString()));
+    }
+    ShapeHandle handle;
+    TF_RETURN_IF_ERROR(c->MakeShapeFromPartialTensorShape(shape, &handle));
+    handles->push_back(handle);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TakeGradientsShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(CheckMessage(c));
+  std::vector<ShapeHandle> dense, sparse;
+  TF_RETURN_IF_ERROR(GetShapes(c, "shapes", &dense));
+  TF_RETURN_IF_ERROR(GetShapes(c, "sparse_shapes", &sparse));
+  TF_RETURN_IF_ERROR(CheckAttribute<int64_t>(c, "ids", "shapes", dense.size()));
+  TF_RETURN_IF_ERROR(
+      CheckAttribute<int64_t>(c, "sparse_ids", "sparse_shapes", sparse.size()));
+  TF_RETURN_IF_ERROR(c->set_output("dense", dense));
+  std::vector<ShapeHandle> indices, values;
+  for (const ShapeHandle& shape : sparse) {
+    ShapeHandle row, rows;
+    TF_RETURN_IF_ERROR(c->WithRankAtLeast(shape, 1, &rows));
+    TF_RETURN_IF_ERROR(c->Subshape(shape, 1, &row));
+    indices.push_back(c->UnknownShapeOfRank(1));
+    TF_RETURN_IF_ERROR(c->Concatenate(indices.back(), row, &rows));
+    values.push_back(rows);
+  }
+  TF_RETURN_IF_ERROR(c->set_output("sparse_indices", indices));
+  return c->set_output("sparse_values", values);
+}
+
+absl::Status EndUpdateShape(InferenceContext* c) {
+  std::vector<int64_t> ids;
+  TF_RETURN_IF_ERROR(c->GetAttr("ids", &ids));
+  const int last = c->num_inputs() - 1;
+  TF_RETURN_IF_ERROR(CheckScalars(c, 0, last));
+  ShapeHandle vector;
+  tensorflow::shape_inference::DimensionHandle size;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(last), 1, &vector));
+  TF_RETURN_IF_ERROR(c->WithValue(c->Dim(vector, 0), ids.size(), &size));
+  return ScalarShape(c);
+}
+
+absl::Status ServerStatisticsShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(HandleShape(c));
+  c->set_output(0, c->Vector(12));
+  for (int i = 1; i < c->num_outputs(); ++i) {
+    c->set_output(i, c->UnknownShapeOfRank(1));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+REGISTER_OP("TfGc>ParameterServer")
+    .Attr("shared_name: string")
+    .Attr("synchronous: bool")
+    .Attr("pushes_per_round: int >= 1")
+    .Attr("max_staleness: int")
+    .Attr("updates_per_version: int >= 1")
+    .Attr("lease_seconds: float")
+    .Output("server: resource")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+Makes a parameter server's part of compressed training, or finds it.
+
+It holds the published model, from which workers pull what has changed, each
+change compressed once per version for all of them; and the round, in which
+their pushes are collected.
+
+shared_name: Name of the server in this process; one per run of a program.
+synchronous: Whether pushes are collected in rounds, each of which makes one
+  update; otherwise every push makes one.
+pushes_per_round: How many pushes make a round.
+max_staleness: Asynchronously, how many versions behind a push may be; negative
+  for any number.
+updates_per_version: Asynchronously, how many updates make a version.
+lease_seconds: How long the update of a round may take before the next worker
+  that pushes is asked to make it.
+server: Handle for the other ops.
+)doc");
+
+REGISTER_OP("TfGc>AddVariable")
+    .Input("server: resource")
+    .Input("variable: resource")
+    .Attr("id: int")
+    .Attr("variable_name: string")
+    .Attr("shape: shape")
+    .Attr("push: string")
+    .Attr("pull: string")
+    .Attr("start_version: int")
+    .SetIsStateful()
+    .SetShapeFn(AddVariableShape)
+    .Doc(R"doc(
+Adds a variable to those that a server publishes.
+
+server: Handle from ParameterServer.
+variable: Handle of a variable on the same device. What is pulled or published
+  must be float32; till it is initialized, and when it is gone, it is left out.
+id: Number of the variable, less than 2^32, the same in all processes.
+variable_name: Its name, for error messages.
+shape: Its shape, fully defined.
+push: Codec of its gradients.
+pull: Codec of its changes; float32 is pulled as a whole.
+start_version: Version of the model from which on these are used; before,
+  everything is float32.
+)doc");
+
+REGISTER_OP("TfGc>LocalModel")
+    .Attr("shared_name: string")
+    .Output("model: resource")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+Makes a worker's copy of what one server publishes, or finds it.
+
+It holds the copies of the variables, with their version, and the residuals of
+the worker's pushes.
+
+shared_name: Name of the copy in this process; one per server and run of a
+  program.
+model: Handle for the other ops.
+)doc");
+
+REGISTER_OP("TfGc>PullRequest")
+    .Input("model: resource")
+    .Attr("ids: list(int)")
+    .Output("request: int64")
+    .SetIsStateful()
+    .SetShapeFn(VectorOfUnknownSize)
+    .Doc(R"doc(
+Says which versions a worker has.
+
+model: Handle from LocalModel.
+ids: Variables that are to be pulled.
+request: A vector: the version of the model; for how many microseconds the server
+  may wait for a newer one; then, for each variable with another version, its id
+  and that version, 0 if there is no copy.
+)doc");
+
+REGISTER_OP("TfGc>Pull")
+    .Input("server: resource")
+    .Input("request: int64")
+    .Attr("ids: list(int)")
+    .Output("message: uint8")
+    .SetIsStateful()
+    .SetShapeFn(PullShape)
+    .Doc(R"doc(
+Gives what a worker lacks of the published model.
+
+Asynchronously it publishes a version first, if one is due. In rounds, if there
+is nothing new, it waits for the next version as long as the request says.
+
+server: Handle from ParameterServer.
+request: From PullRequest.
+ids: Variables to pull, the same as for PullRequest.
+message: A vector of bytes for ApplyPull.
+)doc");
+
+REGISTER_OP("TfGc>ApplyPull")
+    .Input("model: resource")
+    .Input("message: uint8")
+    .Attr("ids: list(int)")
+    .Attr("shapes: list(shape)")
+    .Output("version: int64")
+    .SetIsStateful()
+    .SetShapeFn(ApplyPullShape)
+    .Doc(R"doc(
+Makes a worker's copies of variables those of a newer version.
+
+All of the message is checked before anything is changed. What was pulled before
+another pull of the same variables was applied changes nothing.
+
+model: Handle from LocalModel.
+message: From Pull.
+ids: Variables that were pulled, the same as for PullRequest.
+shapes: Their shapes, fully defined.
+version: The version of the model now, a scalar.
+)doc");
+
+REGISTER_OP("TfGc>ReadModel")
+    .Input("model: resource")
+    .Attr("id: int")
+    .Attr("shape: shape")
+    .Output("value: float")
+    .SetIsStateful()
+    .SetShapeFn(ReadShape)
+    .Doc(R"doc(
+Gives a worker's copy of a variable, without copying it.
+
+model: Handle from LocalModel.
+id: The variable.
+shape: Its shape, fully defined.
+value: The values of the model's version, of this shape.
+)doc");
+
+REGISTER_OP("TfGc>EncodePush")
+    .Input("model: resource")
+    .Input("dense: N * float")
+    .Input("sparse_indices: S * int64")
+    .Input("sparse_values: S * float")
+    .Input("multipliers: float")
+    .Attr("N: int >= 0")
+    .Attr("S: int >= 0")
+    .Attr("ids: list(int)")
+    .Attr("codecs: list(string)")
+    .Attr("start_versions: list(int)")
+    .Attr("sparse_ids: list(int)")
+    .Attr("channel: int >= 0 = 0")
+    .Output("push: uint8")
+    .SetIsStateful()
+    .SetShapeFn(EncodePushShape)
+    .Doc(R"doc(
+Compresses a worker's gradients, each plus its residual.
+
+What is not delivered becomes the new residual: gradient + old residual =
+delivered + new residual. Where gradient plus residual is not finite the old one
+stays. Sparse gradients travel uncompressed.
+
+model: Handle from LocalModel.
+dense: Gradients, of any shapes.
+sparse_indices: Vectors: the rows that sparse gradients have.
+sparse_values: The values of these rows.
+multipliers: A vector: by dense gradient, 3LC's sparsity multiplier s, 1 <= s <
+  2; not looked at for other codecs.
+ids: The variables of the dense gradients.
+codecs: The codecs of the dense gradients.
+start_versions: The versions of the model from which on these are used; before,
+  gradients travel as float32.
+sparse_ids: The variables of the sparse gradients.
+channel: Which rounds the push belongs to: of one of several optimizers.
+push: A vector of bytes for AccumulatePush.
+)doc");
+
+REGISTER_OP("TfGc>AccumulatePush")
+    .Input("server: resource")
+    .Input("push: uint8")
+    .Attr("master: bool")
+    .Output("accepted: bool")
+    .Output("ready: bool")
+    .SetIsStateful()
+    .SetShapeFn(AccumulatePushShape)
+    .Doc(R"doc(
+Adds a worker's gradients to the round.
+
+server: Handle from ParameterServer.
+push: From EncodePush.
+master: Whether this server, of several, says when a round is complete.
+accepted: A scalar: whether the push counts. In rounds it does if it was computed
+  on the last version that an update of its channel has published, or a later
+  one, and no update of the channel is under way; asynchronously, if it is not
+  too stale.
+ready: A scalar: whether the worker now makes an update, from TakeGradients to
+  EndUpdate. In rounds that is the one whose push completes the round, or, if
+  that worker takes longer than the lease, the next one that pushes.
+)doc");
+
+REGISTER_OP("TfGc>TakeGradients")
+    .Input("server: resource")
+    .Input("push: uint8")
+    .Attr("ids: list(int)")
+    .Attr("shapes: list(shape)")
+    .Attr("sparse_ids: list(int)")
+    .Attr("sparse_shapes: list(shape)")
+    .Attr("N: int >= 0")
+    .Attr("S: int >= 0")
+    .Output("dense: N * float")
+    .Output("sparse_indices: S * int64")
+    .Output("sparse_values: S * float")
+    .SetIsStateful()
+    .SetShapeFn(TakeGradientsShape)
+    .Doc(R"doc(
+Gives the mean of a round's pushes, or asynchronously what one push holds.
+
+In rounds it closes the round till EndUpdate; till then it gives the same again.
+
+server: Handle from ParameterServer.
+push: From EncodePush; looked at asynchronously alone.
+ids: Variables with dense gradients.
+shapes: Their shapes, fully defined.
+sparse_ids: Variables with sparse gradients.
+sparse_shapes: Their shapes, fully defined.
+dense: Gradients of `ids`; zeros for those that no push had.
+sparse_indices: Vectors: the rows of the gradients of `sparse_ids`, of one push
+  after the other.
+sparse_values: The values of these rows.
+)doc");
+
+REGISTER_OP("TfGc>EndUpdate")
+    .Input("server: resource")
+    .Input("updated: M * resource")
+    .Input("multipliers: float")
+    .Attr("M: int >= 0")
+    .Attr("ids: list(int)")
+    .Attr("channel: int >= 0 = 0")
+    .Output("version: int64")
+    .SetIsStateful()
+    .SetShapeFn(EndUpdateShape)
+    .Doc(R"doc(
+Ends an update of the variables.
+
+In rounds it publishes the next version, opens the channel's next round, and
+answers the pulls that wait for it. Asynchronously it counts the update: once
+enough of them have been made, the next pull publishes what has been pulled
+before.
+
+server: Handle from ParameterServer.
+updated: Handles of the variables that the update has written to, so that this
+  op comes after it.
+multipliers: A vector: by variable of `ids`, 3LC's sparsity multiplier s of its
+  changes, 1 <= s < 2; not looked at for other codecs.
+ids: Variables that are published, if they have changed.
+channel: Whose round it was.
+version: The server's version now, a scalar.
+)doc");
+
+REGISTER_OP("TfGc>PublishWhole")
+    .Input("server: resource")
+    .Attr("ids: list(int)")
+    .SetIsStateful()
+    .SetShapeFn(HandleShape)
+    .Doc(R"doc(
+Publishes a new version with variables as they are, uncompressed.
+
+For what has been written to them by other means than an update. Pushes in open
+rounds are forgotten.
+
+server: Handle from ParameterServer.
+ids: The variables.
+)doc");
+
+REGISTER_OP("TfGc>SettlePush")
+    .Input("model: resource")
+    .Input("push: uint8")
+    .Input("accepted: bool")
+    .SetIsStateful()
+    .SetShapeFn(SettlePushShape)
+    .Doc(R"doc(
+Tells a worker's copy what has become of a push.
+
+If it was not accepted, what it carried goes back into the residuals, and is part
+of the next push; but for values that are not finite.
+
+model: Handle from LocalModel.
+push: From EncodePush, of the same model.
+accepted: A scalar, from AccumulatePush.
+)doc");
+
+REGISTER_OP("TfGc>ServerStatistics")
+    .Input("server: resource")
+    .Output("counters: int64")
+    .Output("ids: int64")
+    .Output("values_pushed: int64")
+    .Output("bytes_pushed: int64")
+    .Output("values_pulled: int64")
+    .Output("bytes_pulled: int64")
+    .SetIsStateful()
+    .SetShapeFn(ServerStatisticsShape)
+    .Doc(R"doc(
+Counts what a server has done so far.
+
+server: Handle from ParameterServer.
+counters: A vector: the version; updates; pushes accepted; pushes dropped; pulls;
+  bytes of all pushes; bytes of all pulls; versions for which something was
+  compressed; bytes kept for workers that are behind; pushes in the open round;
+  leases that were passed on; pulls that wait now.
+ids: A vector: the variables, ascending. What follows are vectors by variable.
+values_pushed: Values that pushes stood for.
+bytes_pushed: Bytes that they took.
+values_pulled: Values of the variable, once for each pull of it, whether or not
+  it was new.
+bytes_pulled: Bytes that these pulls took.
+)doc");
+
+REGISTER_OP("TfGc>ReadResidual")
+    .Input("model: resource")
+    .Attr("id: int")
+    .Attr("shape: shape")
+    .Output("value: float")
+    .SetIsStateful()
+    .SetShapeFn(ReadShape)
+    .Doc(R"doc(
+Gives what waits for a worker's next push of a variable.
+
+model: Handle from LocalModel.
+id: The variable.
+shape: Its shape, fully defined.
+value: The residual, of this shape; zeros if there is none.
+)doc");
+
+REGISTER_OP("TfGc>WriteResidual")
+    .Input("model: resource")
+    .Input("value: float")
+    .Attr("id: int")
+    .SetIsStateful()
+    .SetShapeFn(HandleShape)
+    .Doc(R"doc(
+Sets what a worker's next push of a variable adds to the gradient.
+
+model: Handle from LocalModel.
+value: The residual, of the variable's shape.
+id: The variable.
+)doc");
+
+REGISTER_OP("TfGc>ReadRound")
+    .Input("server: resource")
+    .Attr("id: int")
+    .Attr("shape: shape")
+    .Output("value: float")
+    .SetIsStateful()
+    .SetShapeFn(ReadShape)
+    .Doc(R"doc(
+Gives the sum of a variable's gradients in the open round.
+
+server: Handle from ParameterServer.
+id: The variable.
+shape: Its shape, fully defined.
+value: The sum of the accepted pushes, of this shape.
+)doc");
+
+REGISTER_OP("TfGc>LibraryVersion")
+    .Output("version: string")
+    // Not a constant: it is that of the process in which it runs.
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+Names the library that a process has loaded.
+
+version: A scalar: the version of the wire format, a space, and that of TensorFlow.
+)doc");
+
+}  // namespace tf_gc

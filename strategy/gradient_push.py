@@ -1,0 +1,176 @@
+"""Gradients of a step -> one push to each server -> the optimizer's update there."""
+
+import tensorflow as tf
+from tf_gc.strategy import pulled_variable, worker_step
+
+from tf_gc import ops
+
+_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
+
+
+class GradientPush:
+    """One step's gradients, on their way to the servers.
+
+    Args:
+      grads_and_vars: (gradient, variable) pairs, gradients being tensors or
+        `tf.IndexedSlices`.
+      channel: the optimizer's number, as each has rounds of its own.
+      synchronous: whether a server adds up several pushes before an update.
+
+    Raises:
+      ValueError: a variable is not the strategy's, or of another type than
+        float32, float16 or bfloat16.
+    """
+
+    def __init__(self, grads_and_vars, channel, synchronous):
+        self._synchronous = synchronous
+        self._variables = [variable for _, variable in grads_and_vars]
+        self._dtypes = []
+        self._parts = {}  # server -> _Part
+        for index, (gradient, variable) in enumerate(grads_and_vars):
+            pulled = _checked(variable)
+            self._dtypes.append(pulled.dtype)
+            server = pulled.tf_gc_server
+            part = self._parts.setdefault(server, _Part(server, channel))
+            part.add(index, gradient, pulled.tf_gc_entry)
+
+    def send(self, apply):
+        """Pushes, and lets the optimizer update the variables once enough has come.
+
+        Args:
+          apply: called with (gradient, variable) pairs, in the order of
+            `grads_and_vars`, of the gradients that the update is to apply.
+            Its operations run on the servers.
+        """
+        step = worker_step.current_step()
+        # The one server that says when a round is complete hears of a push last: when it does,
+        # all others have what they need.
+        parts = sorted(self._parts.values(), key=lambda part: part.server.device, reverse=True)
+        for part in parts:
+            part.encode(step)
+        for part in parts:
+            before = [p.accepted for p in parts if p.accepted is not None]
+            with tf.control_dependencies(before if part is parts[-1] else []):
+                part.accumulate(is_master=part is parts[-1])
+        if self._synchronous:
+            ready = parts[-1].ready
+        else:
+            ready = tf.reduce_all(tf.stack([part.accepted for part in parts]))
+        server = parts[-1].server
+        with server.scope():
+            tf.cond(
+                ready,
+                lambda: server.updates.execute(
+                    lambda: self._update(parts, apply), exclusive_resource_access=False
+                ),
+                lambda: tf.constant(0, tf.int64),
+            )
+        for part in parts:
+            part.settle(part.accepted if self._synchronous else ready)
+
+    def _update(self, parts, apply):
+        worker_step.mark_update()
+        gradients = [None] * len(self._variables)
+        for part in parts:
+            for index, gradient in part.take():
+                gradients[index] = tf.cast(gradient, self._dtypes[index])
+        apply(list(zip(gradients, self._variables, strict=True)))
+        versions = []
+        for part in parts:
+            with tf.control_dependencies(versions):
+                versions.append(part.end_update())
+        return versions[-1]
+
+
+class _Part:
+    """What goes to one server."""
+
+    def __init__(self, server, channel):
+        self.server = server
+        self._channel = channel
+        self.accepted = None
+        self.ready = None
+        self._dense = []  # (index of the pair, gradient, ServerVariable)
+        self._sparse = []
+        self._model = self._push = self._version = None
+
+    def add(self, index, gradient, entry):
+        is_sparse = isinstance(gradient, tf.IndexedSlices)
+        (self._sparse if is_sparse else self._dense).append((index, gradient, entry))
+
+    def encode(self, step):
+        self._model = worker_step.model_of(self.server)
+        self._version = step.version(self.server)
+        entries = [entry for _, _, entry in self._dense]
+        ids = [entry.id for entry in entries]
+        with worker_step.on_worker():
+            self._push = ops.encode_push(
+                self._model,
+                [tf.cast(gradient, tf.float32) for _, gradient, _ in self._dense],
+                [tf.cast(gradient.indices, tf.int64) for _, gradient, _ in self._sparse],
+                [_rows(gradient) for _, gradient, _ in self._sparse],
+                self.server.multipliers(ids, self._version - 1),
+                ids=ids,
+                codecs=[entry.codecs.push for entry in entries],
+                start_versions=[entry.compressor.start_step for entry in entries],
+                sparse_ids=[entry.id for _, _, entry in self._sparse],
+                channel=self._channel,
+            )
+
+    def accumulate(self, is_master):
+        with self.server.scope():
+            self.accepted, self.ready = ops.accumulate_push(
+                self.server.handle, self._push, master=is_master
+            )
+
+    def take(self):
+        """Returns the (index of the pair, gradient) that an update applies."""
+        with self.server.scope():
+            dense, indices, values = ops.take_gradients(
+                self.server.handle,
+                self._push,
+                ids=[entry.id for _, _, entry in self._dense],
+                shapes=[entry.shape for _, _, entry in self._dense],
+                sparse_ids=[entry.id for _, _, entry in self._sparse],
+                sparse_shapes=[entry.shape for _, _, entry in self._sparse],
+            )
+            taken = [(index, g) for (index, _, _), g in zip(self._dense, dense, strict=True)]
+            for (index, _, entry), i, rows in zip(self._sparse, indices, values, strict=True):
+                shape = tf.constant(entry.shape, tf.int64)
+                taken.append((index, tf.IndexedSlices(rows, i, shape)))
+        return taken
+
+    def end_update(self):
+        """Says that the optimizer's operations, those before this in the graph, are done."""
+        ids = [entry.id for entry in self.server.pulled_variables]
+        with self.server.scope():
+            return ops.end_update(
+                self.server.handle,
+                self.server.handles,
+                self.server.multipliers(ids, self._version),
+                ids=ids,
+                channel=self._channel,
+            )
+
+    def settle(self, accepted):
+        with worker_step.on_worker():
+            ops.settle_push(self._model, self._push, accepted)
+
+
+def _checked(variable):
+    pulled = pulled_variable.unwrap(variable)
+    if pulled is None:
+        raise ValueError(
+            f"{variable.name} is no trainable variable made in this strategy's scope()"
+        )
+    if pulled.dtype not in _DTYPES:
+        raise ValueError(
+            f"{variable.name} is {pulled.dtype.name}; parameter servers take gradients of float32,"
+            " float16 and bfloat16"
+        )
+    return pulled
+
+
+def _rows(gradient):
+    values = tf.cast(gradient.values, tf.float32)
+    return tf.reshape(values, [tf.shape(values)[0], -1]) if values.shape.rank != 2 else values

@@ -1,0 +1,324 @@
+"""`tf.distribute.ParameterServerStrategy` with compressed pushes and pulls."""
+
+import math
+import uuid
+
+import tensorflow as tf
+from tensorflow.python.distribute import (
+    distribute_utils,
+    parameter_server_strategy_v2,
+    ps_values,
+    sharded_variable,
+)
+from tensorflow.python.eager import context
+from tf_gc.strategy import keras_seams, worker_step
+from tf_gc.strategy.gradient_push import GradientPush
+from tf_gc.strategy.pulled_variable import PulledVariable
+from tf_gc.strategy.server_check import check_servers
+from tf_gc.strategy.server_residuals import ServerResiduals
+from tf_gc.strategy.server_variables import ServerVariables, variable_ids
+from tf_gc.strategy.variables import unwrap
+
+from tf_gc import checks
+from tf_gc.policy import as_policy
+from tf_gc.traffic import ServerTraffic, total_traffic
+
+# The time that a worker has from completing a round to the end of the update.
+_LEASE_SECONDS = 10.0
+
+
+class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
+    """Training on workers that push gradients to servers, and pull the model's changes.
+
+    Takes the place of `tf.distribute.ParameterServerStrategy`, with more
+    arguments:
+
+        strategy = tf_gc.ParameterServerStrategy(
+            cluster_resolver, compression=tf_gc.ThreeLC(sparsity_multiplier=1.75))
+
+    Workers and servers are `python -m tf_gc.server` processes, which `tf_gc-launch
+    --workers M --ps N script.py` starts. Training is that of TensorFlow's strategy:
+    with `tf.distribute.coordinator.ClusterCoordinator`, or tf_keras's `fit`. In a
+    step, a worker
+
+    - pulls from each server what has changed since its last step: the server
+      encodes the difference between its variables and what the workers hold,
+      once, and all workers get the same bytes. What an encoding leaves out stays
+      in the difference;
+    - computes gradients, and pushes them to each server, encoded, with what
+      earlier pushes left out.
+
+    The optimizer runs on the servers, once for each update. Reads outside of a
+    training step (evaluation, checkpoints) are of the variables themselves.
+
+    Which variables are compressed is the policy's choice. The others travel
+    exactly, in the same messages; those that a rule of the policy names with None,
+    and those of other types than float32, are read as in TensorFlow.
+
+    Args:
+      cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`.
+      variable_partitioner: see `tf.distribute.ParameterServerStrategy`.
+      compression: a compressor such as `tf_gc.ThreeLC()`, a `tf_gc.Policy`, or
+        None.
+      synchronous: whether an update takes the mean of several pushes that were
+        all computed on the newest version of the model. A push that comes too late
+        is dropped, and the worker keeps what it held for its next one. No worker
+        waits for another for longer than half of a step. If False, every push is an
+        update.
+      replicas_to_aggregate: pushes for an update; the number of workers if None.
+      aggregation_fraction: the part of `replicas_to_aggregate` that closes a
+        round, in (0, 1]; less than 1 leaves stragglers behind.
+      max_staleness: if not synchronous, a push that was computed on a model that
+        is more versions old is dropped; None for no limit.
+      updates_per_version: if not synchronous, how many updates are published
+        together. More of them cost fewer bytes, and make models older.
+
+    Raises:
+      ValueError: an argument is out of range, or the compressor has no form for
+        parameter servers.
+      RuntimeError: a process of the cluster has not loaded tf_gc.
+    """
+
+    def __init__(
+        self,
+        cluster_resolver,
+        variable_partitioner=None,
+        compression=None,
+        synchronous=False,
+        replicas_to_aggregate=None,
+        aggregation_fraction=1.0,
+        max_staleness=None,
+        updates_per_version=1,
+    ):
+        self._compression = as_policy(compression)
+        self._synchronous = synchronous
+        workers = len(cluster_resolver.cluster_spec().as_dict().get("worker", ()))
+        if replicas_to_aggregate is None:
+            replicas_to_aggregate = max(workers, 1)
+        checks.integer("replicas_to_aggregate", replicas_to_aggregate, 1)
+        checks.number(
+            "aggregation_fraction", aggregation_fraction, "in (0, 1]", lambda f: 0 < f <= 1
+        )
+        checks.integer("updates_per_version", updates_per_version, 1)
+        if max_staleness is not None:
+            checks.integer("max_staleness", max_staleness, 0)
+        super().__init__(cluster_resolver, variable_partitioner)
+        self._servers = {}  # device -> ServerVariables
+        self._residuals = ServerResiduals(self._servers, workers)
+        if self._compression is None and not synchronous:
+            return
+        check_servers(cluster_resolver.cluster_spec())
+        pushes = math.ceil(aggregation_fraction * replicas_to_aggregate)
+        extended = _Extended(
+            self,
+            cluster_resolver,
+            variable_partitioner,
+            servers=self._servers,
+            policy=self._compression,
+            server_options={
+                "pushes_per_round": pushes if synchronous else None,
+                "max_staleness": max_staleness,
+                "updates_per_version": updates_per_version,
+                "lease_seconds": _LEASE_SECONDS,
+            },
+        )
+        # In place of the one that TensorFlow's own __init__ has made.
+        tf.distribute.Strategy.__init__(self, extended)
+        self._should_use_with_coordinator = True
+        keras_seams.redirect()
+
+    @property
+    def compression(self):
+        """The `tf_gc.Policy` in force, or None."""
+        return self._compression
+
+    @property
+    def synchronous(self):
+        """Whether an update takes the mean of several pushes."""
+        return self._synchronous
+
+    @property
+    def residuals(self):
+        """What the workers have not delivered yet, by variable; to be checkpointed."""
+        return self._residuals
+
+    @property
+    def traffic(self) -> ServerTraffic:
+        """What all workers have exchanged with the servers so far."""
+        return total_traffic(server.traffic() for server in self._servers.values())
+
+    def push_gradients(self, grads_and_vars, apply):
+        """Sends gradients to the servers, which apply them once there are enough.
+
+        For loops with an optimizer that is not Keras's. To be called inside
+        `strategy.run`:
+
+            def update(grads_and_vars):
+                for gradient, variable in grads_and_vars:
+                    variable.assign_sub(0.1 * gradient)
+
+            strategy.push_gradients(zip(gradients, variables), update)
+
+        Args:
+          grads_and_vars: (gradient, variable) pairs; a gradient may be None.
+          apply: called, while tracing, with the pairs whose gradient is not
+            None, with the gradients of one push, or the mean of a round's. What
+            it does runs on the servers, once for each update.
+
+        Raises:
+          RuntimeError: called outside of `strategy.run` in a `tf.function`.
+          ValueError: see `GradientPush`.
+        """
+        pairs = [(g, v) for g, v in grads_and_vars if g is not None]
+        replica_context = tf.distribute.get_replica_context()
+        if worker_step.current_step() is None or replica_context is None:
+            raise RuntimeError(
+                "push_gradients must be called inside this strategy's run(), in a tf.function"
+            )
+        replica_context.merge_call(_push, args=(pairs, apply))
+
+
+def _push(strategy, pairs, apply):
+    """Adds up a worker's replicas, and pushes the sums."""
+    gradients = [_sum_of_replicas(strategy, gradient) for gradient, _ in pairs]
+    if strategy.compression and strategy.compression.sparse_as_dense:
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    variables = [variable for _, variable in pairs]
+
+    def apply_in_replica(means):
+        with tf.distribute.ReplicaContext(strategy, 0):
+            apply(means)
+
+    push = GradientPush(
+        list(zip(gradients, variables, strict=True)),
+        channel=strategy.extended.channel(variables),
+        synchronous=strategy.synchronous,
+    )
+    push.send(apply_in_replica)
+
+
+def _sum_of_replicas(strategy, gradient):
+    replicas = strategy.experimental_local_results(gradient)
+    if len(replicas) == 1:
+        return replicas[0]
+    if isinstance(replicas[0], tf.IndexedSlices):
+        return tf.IndexedSlices(
+            tf.concat([g.values for g in replicas], 0),
+            tf.concat([g.indices for g in replicas], 0),
+            replicas[0].dense_shape,
+        )
+    return tf.add_n(replicas)
+
+
+class _Extended(parameter_server_strategy_v2.ParameterServerStrategyV2Extended):
+    """TensorFlow's implementation, with few overrides."""
+
+    def __init__(
+        self, strategy, cluster_resolver, variable_partitioner, servers, policy, server_options
+    ):
+        super().__init__(strategy, cluster_resolver, variable_partitioner)
+        self.servers = servers
+        self._policy = policy
+        self._server_options = server_options
+        self._channels = {}  # ids of an optimizer's variables -> its number
+        self._run_id = uuid.uuid4().hex[:12]
+
+    def channel(self, variables):
+        """Returns the number of the optimizer that updates these variables."""
+        key = frozenset(unwrap(variable)._unique_id for variable in variables)
+        return self._channels.setdefault(key, len(self._channels))
+
+    def _create_variable(self, next_creator, **kwargs):
+        keras_seams.redirect()  # Keras may have been imported meanwhile
+        variable = super()._create_variable(next_creator, **kwargs)
+        if isinstance(variable, sharded_variable.ShardedVariable):
+            _publish_restored_shards(variable)
+        return variable
+
+    def _create_var_creator(self, next_creator, **kwargs):
+        create = super()._create_var_creator(next_creator, **kwargs)
+
+        def creator(**kwargs):
+            variable = create(**kwargs)
+            if not isinstance(variable, ps_values.AggregatingVariable):
+                return self._adopt(variable)
+            pulled = self._adopt(variable.get())
+            if pulled is variable.get():
+                return variable
+            return ps_values.AggregatingVariable(
+                self._container_strategy(), pulled, variable.aggregation
+            )
+
+        return creator
+
+    def _adopt(self, caching):
+        """Returns the `PulledVariable` of a trainable variable, any other as it is."""
+        variable = caching.get()
+        shape = variable.shape
+        if not variable.trainable or not variable.dtype.is_floating or not shape.is_fully_defined():
+            return caching
+        if variable.device not in self.servers:
+            self.servers[variable.device] = ServerVariables(
+                variable.device,
+                f"tf_gc/{self._run_id}/{variable.device}",
+                **self._server_options,
+            )
+        server = self.servers[variable.device]
+        name = keras_seams.path_of_new(variable)
+        compressor, is_left_alone = None, False
+        if self._policy is not None:
+            compressor = self._policy.compressor_for(name, shape)
+            is_left_alone = self._policy.leaves_alone(name)
+        entry = server.add(
+            next(variable_ids),
+            name,
+            variable,
+            compressor,
+            is_pulled=variable.dtype == tf.float32 and not is_left_alone,
+        )
+        return PulledVariable(variable, server, entry)
+
+    def _call_for_each_replica(self, fn, args, kwargs):
+        keras_seams.redirect()
+        if context.executing_eagerly():
+            return super()._call_for_each_replica(fn, args, kwargs)
+        with worker_step.begin(self.servers):
+            if len(self.worker_devices) > 1:
+                return super()._call_for_each_replica(fn, args, kwargs)
+            # A worker's only replica needs no thread of its own, from which gradients could not
+            # be pushed in control flow (loss scaling).
+            self._assert_being_scheduled_by_cluster_coordinator()
+            args, kwargs = distribute_utils.select_replica(0, (args, kwargs))
+            replica = tf.distribute.ReplicaContext(self._container_strategy(), 0)
+            with replica, tf.device(self.worker_devices[0]):
+                return fn(*args, **kwargs)
+
+
+def _publish_restored_shards(sharded):
+    """Publishes a sharded variable's parts when they are restored from a checkpoint."""
+    gather = sharded._gather_saveables_for_checkpoint
+
+    def gather_published():
+        return {key: _publishing(make, sharded.variables) for key, make in gather().items()}
+
+    sharded._gather_saveables_for_checkpoint = gather_published
+
+
+def _publishing(make_saveables, variables):
+    def make(*args, **kwargs):
+        saveables = make_saveables(*args, **kwargs)
+        for saveable, variable in zip(saveables, variables, strict=True):
+            if isinstance(variable, PulledVariable):
+                saveable.restore = _restore_and_publish(saveable.restore, variable)
+        return saveables
+
+    return make
+
+
+def _restore_and_publish(restore, variable):
+    def restore_and_publish(*args, **kwargs):
+        restored = restore(*args, **kwargs)
+        variable.publish(restored)
+        return restored
+
+    return restore_and_publish

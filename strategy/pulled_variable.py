@@ -1,0 +1,223 @@
+"""Variables that live on a parameter server, and that training steps read from a copy."""
+
+import functools
+
+import tensorflow as tf
+from tensorflow.python.distribute import ps_values
+from tensorflow.python.eager import context, record
+from tensorflow.python.framework import ops as framework_ops
+from tensorflow.python.framework import tensor_conversion_registry
+from tensorflow.python.ops import gen_functional_ops, handle_data_util, resource_variable_ops
+from tensorflow.python.saved_model import save_context
+from tf_gc.strategy import worker_step
+
+from tf_gc import ops
+
+_WRITES = (
+    "assign",
+    "assign_add",
+    "assign_sub",
+    "batch_scatter_update",
+    "scatter_add",
+    "scatter_div",
+    "scatter_max",
+    "scatter_min",
+    "scatter_mul",
+    "scatter_nd_add",
+    "scatter_nd_sub",
+    "scatter_nd_update",
+    "scatter_sub",
+    "scatter_update",
+)
+
+
+class PulledVariable(ps_values.CachingVariable):
+    """A server's variable, of which a step under a gradient tape reads the worker's copy.
+
+    All other reads, those of the coordinator, of evaluation and of checkpoints
+    among them, are of the variable itself. What is written to it other than by
+    an optimizer's update is published at once, whole.
+
+    Args:
+      variable: the server's `tf.Variable`.
+      server: its `ServerVariables`.
+      entry: its `ServerVariable`.
+    """
+
+    def __init__(self, variable, server, entry):
+        super().__init__(variable)
+        self.tf_gc_server = server
+        self.tf_gc_entry = entry
+
+    def value(self):
+        return self._read_copy() if self._is_copied() else super().value()
+
+    def read_value(self):
+        return self._read_copy() if self._is_copied() else super().read_value()
+
+    def sparse_read(self, indices, name=None):
+        if self._is_copied():
+            return self._gather_from_copy(indices)
+        return super().sparse_read(indices, name=name)
+
+    def _dense_var_to_tensor(self, dtype=None, name=None, as_ref=False):
+        if not self._is_copied():
+            return super()._dense_var_to_tensor(dtype=dtype, name=name, as_ref=as_ref)
+        if dtype is not None and not dtype.is_compatible_with(self.dtype):
+            return NotImplemented
+        return self._read_copy()
+
+    def _serialize_to_tensors(self):
+        return self._v._serialize_to_tensors()
+
+    def _restore_from_tensors(self, restored_tensors):
+        restored = self._v._restore_from_tensors(restored_tensors)
+        self.publish(restored)
+        return restored
+
+    def publish(self, written):
+        """Gives the variable's value to all workers, exactly, once `written` has been done."""
+        if worker_step.in_update():
+            return
+        server = self.tf_gc_server
+        operation = [] if context.executing_eagerly() else [getattr(written, "op", written)]
+        with tf.control_dependencies(operation), server.scope():
+            ops.publish_whole(server.handle, ids=[self.tf_gc_entry.id])
+
+    def _is_copied(self):
+        """Whether a read here is one of the copy; begins the step's pull if it is its first."""
+        step = worker_step.current_step()
+        if (
+            step is None
+            or not step.knows(self.tf_gc_server)
+            or save_context.in_save_context()
+            or worker_step.in_update()
+        ):
+            return False
+        if not step.has_pulled and not record.could_possibly_record():
+            return False
+        step.pull()
+        return self.tf_gc_entry.is_pulled
+
+    @tf.autograph.experimental.do_not_convert
+    def _read_copy(self):
+        entry = self.tf_gc_entry
+        with record.stop_recording():
+            copy = self._copy()
+            value = _link(copy, tf.zeros([0], tf.int64), self._v.handle, "TfGcRead")
+            value.set_shape(entry.shape)
+        resource_variable_ops.variable_accessed(self._v)
+        record.record_operation(
+            "ReadVariableOp", [value], [self._v.handle], backward_function=lambda dy: [dy]
+        )
+        return value
+
+    @tf.autograph.experimental.do_not_convert
+    def _gather_from_copy(self, indices):
+        entry = self.tf_gc_entry
+        with record.stop_recording():
+            indices = tf.convert_to_tensor(indices)
+            rows = tf.gather(self._copy(), indices)
+            value = _link(rows, indices, self._v.handle, "TfGcGather")
+            value.set_shape(rows.shape)
+        resource_variable_ops.variable_accessed(self._v)
+        record.record_operation(
+            "ResourceGather",
+            [value],
+            [self._v.handle],
+            backward_function=lambda dy: [_rows_gradient(dy, indices, entry.shape)],
+        )
+        return value
+
+    def _copy(self):
+        with worker_step.on_worker():
+            return ops.read_model(
+                worker_step.model_of(self.tf_gc_server),
+                id=self.tf_gc_entry.id,
+                shape=self.tf_gc_entry.shape,
+            )
+
+
+def unwrap(variable):
+    """Returns the `PulledVariable` in a variable of Keras or of several replicas, or None."""
+    if hasattr(variable, "path") and hasattr(variable, "value"):
+        variable = variable.value  # of Keras 3
+    variable = getattr(variable, "_variable", variable)  # of tf_keras's mixed precision
+    if isinstance(variable, ps_values.AggregatingVariable):
+        variable = variable.get()
+    return variable if isinstance(variable, PulledVariable) else None
+
+
+def _define_writes():
+    for method in _WRITES:
+
+        def write(self, *args, _method=method, **kwargs):
+            written = getattr(self._v, _method)(*args, **kwargs)
+            self.publish(written)
+            return written
+
+        original = getattr(resource_variable_ops.BaseResourceVariable, method)
+        setattr(PulledVariable, method, functools.wraps(original)(write))
+
+
+def _rows_gradient(dy, indices, shape):
+    rows = tf.reshape(dy, [-1, *shape[1:]])
+    return tf.IndexedSlices(rows, tf.reshape(indices, [-1]), tf.constant(shape, tf.int64))
+
+
+def _link(value, indices, handle, gradient):
+    """Returns `value`, of which `handle`, a variable's, gets the gradient.
+
+    Gradients of functions, conditions and loops are found by walking a graph back
+    from its outputs to the handles that it takes. The copy, a resource of the
+    worker, says nothing of the variable. A call of a function that takes both
+    does; it is replaced by the function's body before operations are placed, so
+    that the server's handle never comes to the worker.
+    """
+    function = _first_argument(value.dtype, indices.dtype)
+    graph = framework_ops.get_default_graph()
+    function.add_to_graph(graph)
+    with graph.gradient_override_map({"PartitionedCall": gradient}):
+        (linked,) = gen_functional_ops.partitioned_call(
+            [value, indices, handle], Tout=[value.dtype], f=function.name
+        )
+    return linked
+
+
+@functools.cache
+def _first_argument(dtype, index_dtype):
+    with tf.init_scope():
+        return tf.function(
+            lambda value, indices, handle: tf.identity(value),
+            autograph=False,
+            input_signature=[
+                tf.TensorSpec(None, dtype),
+                tf.TensorSpec(None, index_dtype),
+                tf.TensorSpec([], tf.resource),
+            ],
+        ).get_concrete_function()
+
+
+@tf.RegisterGradient("TfGcRead")
+def _read_gradient(op, dy):
+    del op
+    return None, None, dy
+
+
+@tf.RegisterGradient("TfGcGather")
+def _gather_gradient(op, dy):
+    _, indices, handle = op.inputs
+    data = handle_data_util.get_resource_handle_data(handle)
+    shape = tf.TensorShape(data.shape_and_type[0].shape).as_list()
+    return None, None, _rows_gradient(dy, indices, shape)
+
+
+_define_writes()
+tensor_conversion_registry.register_tensor_conversion_function(
+    PulledVariable,
+    lambda variable, dtype=None, name=None, as_ref=False: variable._dense_var_to_tensor(
+        dtype, name, as_ref
+    ),
+    priority=0,
+)
+PulledVariable._overload_overloadable_operators()

@@ -1,0 +1,178 @@
+"""The variables of one parameter server: what it publishes, and under which names."""
+
+import contextlib
+import dataclasses
+import itertools
+
+import tensorflow as tf
+from tensorflow.python.framework import ops as framework_ops
+from tf_gc.strategy import worker_step
+
+from tf_gc import ops, schedules
+from tf_gc.compressors import Compressor, Uncompressed
+from tf_gc.compressors.server_codecs import ServerCodecs
+from tf_gc.traffic import ServerTraffic, ServerVariableTraffic
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerVariable:
+    """A variable, as its server and the workers know it.
+
+    Attributes:
+      id: its number, which messages carry; unique in the strategy.
+      name: its name, for the policy, the traffic and checkpoints.
+      shape: its shape, as a tuple.
+      compressor: what its gradients and its changes travel by.
+      codecs: the compressor's `ServerCodecs`.
+      is_pulled: whether steps read a copy that is pulled; if not, they read it
+        from the server, as in TensorFlow.
+    """
+
+    id: int
+    name: str
+    shape: tuple[int, ...]
+    compressor: Compressor
+    codecs: ServerCodecs
+    is_pulled: bool
+
+
+class ServerVariables:
+    """All trainable variables of one parameter server.
+
+    Args:
+      device: the server's device.
+      name: of its resources, unique among all programs that use this server.
+      pushes_per_round: of the synchronous mode; None for the asynchronous one.
+      max_staleness: the most versions that a push may be old; None for any.
+      updates_per_version: of the asynchronous mode.
+      lease_seconds: the time that a worker has for an update.
+    """
+
+    def __init__(
+        self, device, name, pushes_per_round, max_staleness, updates_per_version, lease_seconds
+    ):
+        self.device = device
+        self.name = name
+        self._workers = pushes_per_round or 1
+        self._variables = {}
+        self.handles = []  # of the pulled variables
+        self._own_model = None
+        with tf.init_scope(), self.scope():
+            self.handle = ops.parameter_server(
+                shared_name=name,
+                synchronous=pushes_per_round is not None,
+                pushes_per_round=self._workers,
+                max_staleness=-1 if max_staleness is None else max_staleness,
+                updates_per_version=updates_per_version,
+                lease_seconds=lease_seconds,
+            )
+
+            # One update after the other: an optimizer must not read moments that another push
+            # is about to write. A step that is given up, as its worker has died, leaves it too.
+            self.updates = tf.CriticalSection(shared_name=name)
+
+    @property
+    def variables(self):
+        return list(self._variables.values())
+
+    @property
+    def pulled_variables(self):
+        return [v for v in self._variables.values() if v.is_pulled]
+
+    def variable(self, id_):
+        return self._variables[id_]
+
+    def add(self, id_, name, variable, compressor, is_pulled):
+        """Returns the new `ServerVariable` of a `tf.Variable` on this server.
+
+        Raises:
+          ValueError: the compressor has no form for parameter servers.
+        """
+        shape = tuple(variable.shape)
+        compressor = compressor or Uncompressed()
+        codecs = compressor.server_codecs(pushes=self._workers)
+        entry = ServerVariable(id_, name, shape, compressor, codecs, is_pulled)
+        with tf.init_scope(), self.scope():
+            ops.add_variable(
+                self.handle,
+                variable.handle,
+                id=id_,
+                name=name,
+                shape=shape,
+                push=codecs.push,
+                pull=codecs.pull,
+                start_version=compressor.start_step,
+            )
+        self._variables[id_] = entry
+        if is_pulled:
+            self.handles.append(variable.handle)
+        return entry
+
+    def multipliers(self, ids, step):
+        """Returns the sparsity multipliers of variables at a step, float32 [len(ids)]."""
+        values = [self._variables[id_].codecs.sparsity_multiplier for id_ in ids]
+        if any(callable(value) for value in values):
+            return tf.stack([schedules.at_step(value, step) for value in values])
+        return tf.constant(values, tf.float32)
+
+    def own_model(self):
+        """Returns the handle of this process's own copy, up to date; not for a worker's step."""
+        with tf.init_scope():
+            if self._own_model is None:
+                with worker_step.on_worker():
+                    self._own_model = ops.local_model(self.name)
+            worker_step.pull(self, self._own_model, [v.id for v in self.pulled_variables])
+        return self._own_model
+
+    def traffic(self):
+        """Returns the `ServerTraffic` of this server."""
+        with self.scope():
+            counts = ops.server_statistics(self.handle)
+        totals = dict(zip(_COUNTERS, counts.counters.numpy().tolist(), strict=True))
+        variables = [
+            ServerVariableTraffic(
+                self._variables[id_].name, str(self._variables[id_].compressor), *rest
+            )
+            for id_, *rest in zip(
+                counts.ids.numpy().tolist(),
+                counts.values_pushed.numpy().tolist(),
+                counts.bytes_pushed.numpy().tolist(),
+                counts.values_pulled.numpy().tolist(),
+                counts.bytes_pulled.numpy().tolist(),
+                strict=True,
+            )
+        ]
+        counted = {key: value for key, value in totals.items() if key in _IN_TRAFFIC}
+        return ServerTraffic(
+            **counted,
+            values_pushed=sum(v.values_pushed for v in variables),
+            values_pulled=sum(v.values_pulled for v in variables),
+            variables=tuple(variables),
+        )
+
+    @contextlib.contextmanager
+    def scope(self):
+        """Places operations on the server."""
+        with framework_ops.colocate_with(None, ignore_existing=True), tf.device(self.device):
+            yield
+
+
+# Of ServerStatistics.
+_COUNTERS = (
+    "version",
+    "updates",
+    "pushes",
+    "dropped_pushes",
+    "pulls",
+    "bytes_pushed",
+    "bytes_pulled",
+    "encodings",
+    "log_bytes",
+    "open_pushes",
+    "leases_passed_on",
+    "parked_pulls",
+)
+_IN_TRAFFIC = {field.name for field in dataclasses.fields(ServerTraffic)}
+
+# Ids are unique in a program, so that no two strategies share one on a server.
+variable_ids = itertools.count()

@@ -1,0 +1,159 @@
+"""What a training step on a worker has pulled, and how functions within it find that.
+
+A step is one call of a function by `strategy.run`, in a graph. At the first read
+of a variable under a gradient tape it pulls: the worker's copy of the model
+becomes the published model of each server, once. From then on the step reads
+the copy.
+
+A function that the step calls may have been traced in another step. It takes the
+step's copy from whoever calls it, at the time of the call.
+"""
+
+import contextlib
+
+import tensorflow as tf
+from tensorflow.python.eager import context, record
+from tensorflow.python.framework import func_graph
+from tensorflow.python.framework import ops as framework_ops
+from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
+
+from tf_gc import ops
+
+_STEP = "_tf_gc_step"
+_UPDATE = "_tf_gc_update"
+_WORKER_DEVICE = "/device:CPU:0"
+
+
+class WorkerStep:
+    """One step of a worker, in a graph that is being made.
+
+    Args:
+      graph: the graph in which the step's function is called.
+      servers: the strategy's `ServerVariables`, by device; there may be more soon.
+    """
+
+    def __init__(self, graph, servers):
+        self._graph = graph
+        self._servers = servers
+        self._models = {}  # server -> handle of the worker's copy
+        self._versions = {}  # server -> the version pulled, an int64 scalar
+        self._pulled = set()  # ids of variables
+
+    @property
+    def has_pulled(self):
+        return bool(self._versions)
+
+    def knows(self, server):
+        """Whether this is a step of the server's strategy."""
+        return self._servers.get(server.device) is server
+
+    def pull(self):
+        """Pulls, from every server, what this step has not got yet."""
+        for server in self._servers.values():
+            ids = [v.id for v in server.pulled_variables if v.id not in self._pulled]
+            if ids or server not in self._versions:
+                self._pull(server, ids)
+
+    def model(self, server):
+        """Returns the handle of the worker's copy of a server's variables."""
+        self.pull()
+        return self._models[server]
+
+    def version(self, server):
+        """Returns the version of the copy, an int64 scalar."""
+        self.pull()
+        return self._versions[server]
+
+    def _pull(self, server, ids):
+        with self._graph.as_default(), record.stop_recording(), tf.control_dependencies(None):
+            with on_worker():
+                if server not in self._models:
+                    self._models[server] = ops.local_model(server.name)
+                model = self._models[server]
+            self._versions[server] = pull(server, model, ids)
+        self._pulled.update(ids)
+
+
+def pull(server, model, ids):
+    """Makes a copy the published model of a server; returns its version.
+
+    Args:
+      server: a `ServerVariables`.
+      model: the handle of the copy, in this process.
+      ids: the variables that are pulled.
+    """
+    shapes = [server.variable(id_).shape for id_ in ids]
+    with on_worker():
+        request = ops.pull_request(model, ids=ids)
+    with server.scope():
+        message = ops.pull(server.handle, request, ids=ids)
+    with on_worker():
+        return ops.apply_pull(model, message, ids=ids, shapes=shapes)
+
+
+@contextlib.contextmanager
+def begin(servers):
+    """Makes what is traced in this context a step, unless it is part of one."""
+    if current_step() is not None:
+        yield
+        return
+    graph = framework_ops.get_default_graph()
+    setattr(graph, _STEP, WorkerStep(graph, servers))
+    try:
+        yield
+    finally:
+        delattr(graph, _STEP)
+
+
+def current_step():
+    """Returns the step that the current graph, or one around it, belongs to, or None."""
+    return _enclosing(_STEP)
+
+
+def in_update():
+    """Whether the current graph is an optimizer's update on the servers."""
+    return _enclosing(_UPDATE) is not None
+
+
+def mark_update():
+    """Says that the current graph is an optimizer's update."""
+    setattr(framework_ops.get_default_graph(), _UPDATE, True)
+
+
+def model_of(server):
+    """Returns the handle of the copy that the current function is to read.
+
+    In a function that the step calls, this stands for the copy of its caller.
+    """
+    if context.executing_eagerly():
+        return server.own_model()
+    graph = framework_ops.get_default_graph()
+    while isinstance(graph, ControlFlowFuncGraph) and not hasattr(graph, _STEP):
+        graph = graph.outer_graph
+    if hasattr(graph, _STEP):
+        return getattr(graph, _STEP).model(server)
+    if not isinstance(graph, func_graph.FuncGraph):
+        return server.own_model()
+    return graph.capture_call_time_value(
+        lambda: model_of(server),
+        tf.TensorSpec([], tf.resource),
+        key=(_STEP, server.name),
+    )
+
+
+@contextlib.contextmanager
+def on_worker():
+    """Places operations on the worker's processor, whatever scope this is in."""
+    with framework_ops.colocate_with(None, ignore_existing=True), tf.device(_WORKER_DEVICE):
+        yield
+
+
+def _enclosing(attribute):
+    if context.executing_eagerly():
+        return None
+    graph = framework_ops.get_default_graph()
+    while isinstance(graph, func_graph.FuncGraph):
+        if hasattr(graph, attribute):
+            return getattr(graph, attribute)
+        graph = graph.outer_graph
+    return None

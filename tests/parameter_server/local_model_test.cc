@@ -1,0 +1,481 @@
+#include "ops/parameter_server/local_model.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "ops/parameter_server/server.h"
+#include "tests/parameter_server/testing.h"
+
+namespace tf_gc::parameter_server {
+namespace {
+
+using kernels::SingleThread;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// A server of some variables, and their values.
+class Fixture {
+ public:
+  explicit Fixture(const std::vector<VariableInfo>& variables,
+                   const ServerOptions& options = {})
+      : variables_(variables), server_(new Server(options)) {
+    for (const VariableInfo& variable : variables_) {
+      ExpectOk(server_->AddVariable(variable, {}));
+      Set(variable.id, Gaussian(variable.size(), variable.id));
+    }
+    Refresh(values_, server());
+  }
+
+  Server* server() { return server_.get(); }
+
+  void Set(uint32_t id, const Floats& values) {
+    values_[id] = ToTensor(values);
+  }
+  void EndUpdate() { parameter_server::EndUpdate(values_, server()); }
+  void PublishWhole(uint32_t id) {
+    ExpectOk(server_->PublishWhole({id}, ReadFrom(&values_)));
+  }
+  Floats Round(uint32_t id) {
+    tensorflow::Tensor sum;
+    ExpectOk(server_->ReadRound(id, SingleThread, &sum));
+    return ToFloats(sum);
+  }
+
+ private:
+  const std::vector<VariableInfo> variables_;
+  const Resource<Server> server_;
+  Values values_;
+};
+
+std::vector<VariableInfo> OneVariable(const std::string& push,
+                                      int64_t start_version = 0,
+                                      int64_t n = 100) {
+  return {MakeVariable(1, {n}, push, "int8", start_version)};
+}
+
+// A server whose rounds have two pushes, so that one leaves the round open.
+ServerOptions TwoPushes() {
+  ServerOptions options;
+  options.pushes_per_round = 2;
+  return options;
+}
+
+TEST(LocalModelTest, RequestsNameWhatIsNotThereOrOfAnotherVersion) {
+  const std::vector<VariableInfo> both = {MakeVariable(1, {2}),
+                                          MakeVariable(2, {3})};
+  Fixture fixture(both);
+  const Resource<LocalModel> model(new LocalModel);
+  EXPECT_EQ(model->Request({1, 2}).ToVector(),
+            (std::vector<int64_t>{0, 0, 1, 0, 2, 0}));
+  const auto pull = [&](const std::vector<uint32_t>& ids,
+                        const std::vector<PulledVariable>& pulled) {
+    Buffer message;
+    int64_t version;
+    ExpectOk(fixture.server()->Pull(model->Request(ids), ids, To(&message)));
+    ExpectOk(model->Apply(message.data(), message.size(), pulled, SingleThread,
+                          &version));
+    return version;
+  };
+  const PulledVariable first = {1, both[0].shape}, second = {2, both[1].shape};
+  EXPECT_EQ(pull({1}, {first}), 1);
+  EXPECT_EQ(model->Request({1, 2}).ToVector(),
+            (std::vector<int64_t>{1, 0, 2, 0}));
+  EXPECT_EQ(pull({1, 2}, {first, second}), 1);
+  EXPECT_EQ(model->Request({1, 2}).ToVector(), (std::vector<int64_t>{1, 0}));
+  fixture.Set(1, {5, 6});
+  fixture.EndUpdate();
+  EXPECT_EQ(pull({1}, {first}), 2);
+  EXPECT_EQ(model->Request({1, 2}).ToVector(),
+            (std::vector<int64_t>{2, 0, 2, 1}));
+}
+
+TEST(LocalModelTest, CopiesAreTheServersValues) {
+  Fixture fixture({MakeVariable(1, {2, 3}), MakeVariable(2, {})});
+  Worker worker({MakeVariable(1, {2, 3}), MakeVariable(2, {})});
+  EXPECT_EQ(worker.Follow(fixture.server()), 1);
+  EXPECT_EQ(worker.Copy(0), Gaussian(6, 1));
+  EXPECT_EQ(worker.Copy(1), Gaussian(1, 2));
+}
+
+TEST(LocalModelTest, ReadingWhatWasNotPulledNamesIt) {
+  const Resource<LocalModel> model(new LocalModel);
+  tensorflow::Tensor value;
+  const absl::Status status = model->Read(7, {}, &value);
+  EXPECT_TRUE(absl::IsFailedPrecondition(status));
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("variable 7 was not pulled"));
+}
+
+TEST(LocalModelTest, ReadingInAnotherShapeIsInvalid) {
+  Fixture fixture({MakeVariable(1, {6})});
+  Worker worker({MakeVariable(1, {6})});
+  worker.Follow(fixture.server());
+  tensorflow::Tensor value;
+  ExpectOk(worker.model().Read(1, tensorflow::TensorShape({3, 2}), &value));
+  ExpectInvalid(worker.model().Read(1, tensorflow::TensorShape({4}), &value),
+                "has 6 values");
+}
+
+TEST(LocalModelTest, WhoHasReadACopyKeepsIt) {
+  const std::vector<VariableInfo> variables = OneVariable("int8");
+  Fixture fixture(variables);
+  Worker worker(variables);
+  worker.Follow(fixture.server());
+  tensorflow::Tensor value, again;
+  ExpectOk(worker.model().Read(1, variables[0].shape, &value));
+  ExpectOk(worker.model().Read(1, variables[0].shape, &again));
+  EXPECT_EQ(FloatsOf(value), FloatsOf(again));  // not copied
+  const Floats before = ToFloats(value);
+  fixture.Set(1, Gaussian(100, 9));
+  fixture.EndUpdate();
+  worker.Follow(fixture.server());
+  EXPECT_EQ(ToFloats(value), before);
+  EXPECT_NE(worker.Copy(0), before);
+}
+
+TEST(LocalModelTest, PullsThatHaveBeenOvertakenChangeNothing) {
+  const std::vector<VariableInfo> variables = OneVariable("int8");
+  Fixture fixture(variables);
+  Worker worker(variables), other(variables);
+  worker.Follow(fixture.server());
+  other.Follow(fixture.server());
+  fixture.Set(1, Gaussian(100, 9));
+  fixture.EndUpdate();
+  const Buffer overtaken = worker.PullFrom(fixture.server());
+  fixture.Set(1, Gaussian(100, 10));
+  fixture.EndUpdate();
+  worker.Follow(fixture.server());
+  other.Follow(fixture.server());
+  ExpectOk(worker.Apply(overtaken));
+  EXPECT_EQ(worker.Copy(0), other.Copy(0));
+  EXPECT_EQ(worker.Request().version, 3);
+}
+
+TEST(LocalModelTest, DamagedPullsChangeNothingOrAreWhole) {
+  const std::vector<VariableInfo> variables = {
+      MakeVariable(1, {20}, "int8", "three_lc"),
+      MakeVariable(2, {65}, kThc, "int8")};
+  Fixture fixture(variables);
+  Worker worker(variables);
+  worker.Follow(fixture.server());
+  const Buffer push = worker.Push({Gaussian(20, 5), Gaussian(65, 6)});
+  EXPECT_TRUE(Accumulate(push, fixture.server()).ready);
+  fixture.Set(1, Gaussian(20, 9));
+  fixture.Set(2, Gaussian(65, 9));
+  fixture.EndUpdate();
+  const Buffer message = worker.PullFrom(fixture.server());
+  const Floats first = worker.Copy(0), second = worker.Copy(1);
+  ForEachDamage(message, [&](const Buffer& damaged) {
+    const absl::Status status = worker.Apply(damaged);
+    if (status.ok() && worker.Request().version != 1) {
+      // Wrong values in the right form: a fresh worker takes this one's place.
+      worker = Worker(variables);
+      return;
+    }
+    if (!status.ok() && !absl::IsFailedPrecondition(status)) {
+      ExpectDataLoss(status);
+    }
+  });
+}
+
+TEST(LocalModelTest, PushesDeliverWhatTheyTakeFromTheResidual) {
+  for (const std::string push :
+       {"float32", "float16", "bfloat16", "int8", "three_lc"}) {
+    const std::vector<VariableInfo> variables = OneVariable(push);
+    Fixture fixture(variables, TwoPushes());
+    Worker worker(variables);
+    worker.Follow(fixture.server());
+    const Floats gradient = Gaussian(100, 3), residual = Gaussian(100, 4);
+    worker.model().WriteResidual(1, ToTensor(residual));
+    const Buffer bytes = worker.Push({gradient});
+    EXPECT_TRUE(Accumulate(bytes, fixture.server()).accepted);
+    ExpectNear(Sum(fixture.Round(1), worker.Residual(0)),
+               Sum(gradient, residual), 1e-6);
+    EXPECT_EQ(push == "float32", worker.Residual(0) == Floats(100, 0));
+  }
+}
+
+TEST(LocalModelTest, WithoutFeedbackNothingIsKept) {
+  const std::vector<VariableInfo> variables = OneVariable("int8 feedback=0");
+  Fixture fixture(variables, TwoPushes());
+  Worker worker(variables);
+  worker.Follow(fixture.server());
+  worker.model().WriteResidual(1, ToTensor(Gaussian(100, 4)));
+  Accumulate(worker.Push({Gaussian(100, 3)}), fixture.server());
+  EXPECT_EQ(worker.Residual(0), Floats(100, 0));
+  ExpectNear(fixture.Round(1), Sum(Gaussian(100, 3), Gaussian(100, 4)), 0.03f);
+}
+
+TEST(LocalModelTest, DroppedPushesGoBackIntoTheResidual) {
+  for (const std::string push :
+       {"float32", "float16", "int8", "int8 feedback=0", "three_lc", kThc}) {
+    const std::vector<VariableInfo> variables = OneVariable(push);
+    Fixture fixture(variables);
+    Worker worker(variables);
+    worker.Follow(fixture.server());
+    for (int i = 0; i < 2; ++i) {  // the second time with scales
+      Floats residual = worker.Residual(0);
+      const Floats gradient = Gaussian(100, 3);
+      const Buffer bytes = worker.Push({gradient});
+      worker.Settle(bytes, false);
+      const float lost = push == "int8 feedback=0" ? 0.03f : 1e-5f;
+      ExpectNear(worker.Residual(0), Sum(residual, gradient), lost);
+      EXPECT_TRUE(Accumulate(bytes, fixture.server()).ready);
+      fixture.EndUpdate();
+      worker.Follow(fixture.server());
+    }
+  }
+}
+
+TEST(LocalModelTest, AcceptedPushesStayAway) {
+  const std::vector<VariableInfo> variables = OneVariable("float32");
+  Worker worker(variables);
+  worker.Settle(worker.Push({Gaussian(100, 3)}), true);
+  EXPECT_EQ(worker.Residual(0), Floats(100, 0));
+}
+
+TEST(LocalModelTest, GradientsThatAreNotFiniteLeaveTheResidual) {
+  for (const std::string push :
+       {"float32", "float16", "int8", "three_lc", kThc}) {
+    const std::vector<VariableInfo> variables = OneVariable(push);
+    Fixture fixture(variables);
+    Worker worker(variables);
+    for (int i = 0; i < 2; ++i) {  // the second time with scales
+      worker.Follow(fixture.server());
+      const Floats residual = Gaussian(100, 4);
+      worker.model().WriteResidual(1, ToTensor(residual));
+      Floats gradient = Gaussian(100, 3);
+      gradient[50] = kNan;
+      const Buffer bytes = worker.Push({gradient});
+      EXPECT_EQ(worker.Residual(0), residual);
+      worker.Settle(bytes, false);
+      EXPECT_EQ(worker.Residual(0), residual);
+      EXPECT_TRUE(Accumulate(bytes, fixture.server()).ready);
+      EXPECT_TRUE(std::isnan(fixture.Round(1)[50]));
+      fixture.EndUpdate();
+      worker.Follow(fixture.server());
+      // Norms for the next time.
+      EXPECT_TRUE(
+          Accumulate(worker.Push({Gaussian(100, 3)}), fixture.server()).ready);
+      fixture.EndUpdate();
+    }
+  }
+}
+
+TEST(LocalModelTest, WarmUpIsExact) {
+  const std::vector<VariableInfo> variables = OneVariable("int8", 2);
+  Fixture fixture(variables);
+  Worker worker(variables);
+  worker.Follow(fixture.server());
+  const Floats gradient = Gaussian(100, 3);
+  Accumulate(worker.Push({gradient}), fixture.server());
+  EXPECT_EQ(fixture.Round(1), gradient);
+  EXPECT_EQ(worker.Residual(0), Floats(100, 0));
+  fixture.EndUpdate();
+  worker.Follow(fixture.server());
+  Accumulate(worker.Push({gradient}), fixture.server());
+  EXPECT_NE(fixture.Round(1), gradient);
+}
+
+TEST(LocalModelTest, ThcTakesTheNormsOfTheRoundBefore) {
+  const std::vector<VariableInfo> variables = OneVariable(kThc, 0, 300);
+  Fixture fixture(variables, TwoPushes());
+  Worker first(variables), second(variables);
+  Floats residuals(300, 0);
+  for (int round = 0; round < 5; ++round) {
+    first.Follow(fixture.server());
+    second.Follow(fixture.server());
+    const Floats a = Gaussian(300, 2 * round), b = Gaussian(300, 2 * round + 1);
+    const Buffer push = first.Push({a});
+    // float32 and norms at first, then norms and two bits a value.
+    EXPECT_EQ(push.size() > 4 * 300, round == 0);
+    EXPECT_TRUE(Accumulate(push, fixture.server()).accepted);
+    EXPECT_TRUE(Accumulate(second.Push({b}), fixture.server()).ready);
+    const Floats left = Sum(first.Residual(0), second.Residual(0));
+    ExpectNear(Sum(fixture.Round(1), left), Sum(Sum(a, b), residuals), 1e-4f);
+    EXPECT_EQ(left == Floats(300, 0), round == 0);
+    residuals = left;
+    fixture.EndUpdate();
+  }
+}
+
+// ---- Rows
+
+SparseGradient RowsGradient(const Rows& rows) {
+  return {1, Indices(rows.indices),
+          ToTensor(rows.values, {rows.count(), rows.length})};
+}
+
+TEST(LocalModelTest, DroppedRowsComeBeforeTheNext) {
+  const std::vector<VariableInfo> variables = {MakeVariable(1, {4, 2})};
+  Fixture fixture(variables, TwoPushes());
+  Worker worker(variables);
+  worker.Follow(fixture.server());
+  const Rows first = {2, {3, 1}, {1, 2, 3, 4}}, second = {2, {1}, {5, 6}};
+  worker.Settle(worker.Push({}, {RowsGradient(first)}), false);
+  EXPECT_EQ(worker.Residual(0), (Floats{0, 0, 3, 4, 0, 0, 1, 2}));
+  const Buffer push = worker.Push({}, {RowsGradient(second)});
+  EXPECT_EQ(worker.Residual(0), Floats(8, 0));
+  Accumulate(push, fixture.server());
+  Gradients gradients;
+  ExpectOk(fixture.server()->TakeGradients(push.data(), push.size(), {}, {1},
+                                           SingleThread, &gradients));
+  EXPECT_EQ(gradients.sparse[0].indices, (std::vector<int64_t>{3, 1, 1}));
+  EXPECT_EQ(gradients.sparse[0].values, (Floats{1, 2, 3, 4, 5, 6}));
+}
+
+TEST(LocalModelTest, DroppedRowsThatAreNotFiniteAreLost) {
+  Worker worker({MakeVariable(1, {4, 2})});
+  worker.Settle(worker.Push({}, {RowsGradient({2, {3, 1}, {1, kNan, 3, 4}})}),
+                false);
+  EXPECT_EQ(worker.Residual(0), (Floats{0, 0, 3, 4, 0, 0, 0, 0}));
+}
+
+TEST(LocalModelTest, RestoredResidualsOfRowsAreRows) {
+  const std::vector<VariableInfo> variables = {MakeVariable(1, {4, 2})};
+  Fixture fixture(variables, TwoPushes());
+  Worker worker(variables);
+  worker.Follow(fixture.server());
+  worker.model().WriteResidual(1, ToTensor({0, 0, 0, 5, 0, 0, 0, 0}, {4, 2}));
+  const Buffer push = worker.Push({}, {RowsGradient({2, {3}, {1, 2}})});
+  Accumulate(push, fixture.server());
+  EXPECT_EQ(fixture.Round(1), (Floats{0, 0, 0, 5, 0, 0, 1, 2}));
+  EXPECT_EQ(worker.Residual(0), Floats(8, 0));
+}
+
+// ---- The example of docs/wire_format.md
+
+TEST(LocalModelTest, MessagesAreThoseOfTheDocumentation) {
+  const std::vector<VariableInfo> variables = {
+      MakeVariable(5, {4}, "int8", "three_lc")};
+  Fixture fixture(variables);
+  Worker worker(variables);
+  fixture.Set(5, Floats(4, 0));
+  fixture.EndUpdate();
+  fixture.PublishWhole(5);
+  worker.Follow(fixture.server());
+  EXPECT_EQ(worker.Push({{1, -0.5f, 0.5f, 0}}),
+            (Buffer{'T',  'F', 'G',  'C',  2,    0x20, 0,    0,  //
+                    1,    0,   0,    0,                          //
+                    0,    0,   0,    0,                          //
+                    3,    0,   0,    0,    0,    0,    0,    0,  //
+                    0x2b, 0,   0,    0,    0,    0,    0,    0,  //
+                    5,    4,   8,                                //
+                    0,    0,   0x80, 0x3f, 0x7f, 0xc0, 0x40, 0}));
+  fixture.Set(5, {0.5f, -0.5f, 0.2f, 0});
+  fixture.EndUpdate();
+  EXPECT_EQ(worker.PullFrom(fixture.server()),
+            (Buffer{'T',  'F',  'G',  'C',  2,   0x21, 0, 0,  //
+                    1,    0,    0,    0,                      //
+                    0xc1, 0x5c, 0x02, 0x89,                   //
+                    4,    0,    0,    0,    0,   0,    0, 0,  //
+                    0x28, 0,    0,    0,    0,   0,    0, 0,  //
+                    5,    3,    5,                            //
+                    0,    0,    0,    0x3f, 0xae}));
+  worker.Follow(fixture.server());
+  EXPECT_EQ(worker.Copy(0), (Floats{0.5f, -0.5f, 0, 0}));
+}
+
+// ---- Patience
+
+// A clock that stands till it is told to go on.
+class FakeEnv : public tensorflow::EnvWrapper {
+ public:
+  FakeEnv() : EnvWrapper(tensorflow::Env::Default()) {}
+
+  uint64_t NowMicros() const override { return now; }
+
+  uint64_t now = 1000000;
+};
+
+TEST(LocalModelTest, PatienceIsHalfOfAStepThatWasAccepted) {
+  const VariableInfo variable = MakeVariable(1, {2});
+  Fixture fixture({variable});
+  FakeEnv env;
+  const Resource<LocalModel> model(new LocalModel(&env));
+  const auto pull = [&] {
+    Buffer message;
+    int64_t version;
+    ExpectOk(fixture.server()->Pull(model->Request({1}), {1}, To(&message)));
+    ExpectOk(model->Apply(message.data(), message.size(), {{1, variable.shape}},
+                          SingleThread, &version));
+  };
+  const auto push = [&](bool accepted) {
+    Buffer message;
+    ExpectOk(model->EncodePush(0, {{1, &variable.push, 1, 0, ToTensor({1, 2})}},
+                               {}, SingleThread, To(&message)));
+    ExpectOk(model->SettlePush(message.data(), message.size(), accepted,
+                               SingleThread));
+  };
+  const auto patience = [&] { return model->Request({1}).patience_micros; };
+  EXPECT_EQ(patience(), 0);
+  pull();
+  EXPECT_EQ(patience(), 0);
+  env.now += 3000;
+  push(true);
+  env.now += 500;
+  EXPECT_EQ(patience(), 1500);
+  pull();  // nothing new, after some waiting
+  EXPECT_EQ(patience(), 0);
+  env.now += 2000;
+  push(false);
+  EXPECT_EQ(patience(), 0);
+  push(true);
+  EXPECT_EQ(patience(), 1000);
+  fixture.Set(1, {5, 6});
+  fixture.EndUpdate();
+  pull();
+  EXPECT_EQ(patience(), 0);
+}
+
+// ---- Wrong arguments
+
+TEST(LocalModelTest, WrongGradientsAreInvalidAndChangeNothing) {
+  const Resource<LocalModel> model(new LocalModel);
+  const CodecSpec codec = Spec("three_lc");
+  const auto encode = [&](const std::vector<DenseGradient>& dense,
+                          const std::vector<SparseGradient>& sparse) {
+    Buffer push;
+    return model->EncodePush(0, dense, sparse, SingleThread, To(&push));
+  };
+  const DenseGradient good = {1, &codec, 1, 0, ToTensor({1, 2})};
+  DenseGradient bad = good;
+  bad.multiplier = 2;
+  ExpectInvalid(encode({bad}, {}), "multipliers");
+  ExpectInvalid(encode({good, good}, {}), "variable 1 comes twice");
+  ExpectInvalid(encode({}, {{1, Indices({1, 2}), ToTensor({1}, {1, 1})}}),
+                "sparse_values");
+  ExpectInvalid(encode({}, {{1, Indices({-1}), ToTensor({1}, {1, 1})}}),
+                "sparse_indices");
+  model->WriteResidual(1, ToTensor({1, 2, 3}));
+  ExpectInvalid(encode({good}, {}), "residual of 3 values");
+  ExpectInvalid(encode({}, {{1, Indices({0}), ToTensor({1, 2}, {1, 2})}}),
+                "rows of another length");
+  tensorflow::Tensor residual;
+  ExpectInvalid(model->ReadResidual(1, tensorflow::TensorShape({2}), &residual),
+                "does not fit");
+  ExpectOk(model->ReadResidual(1, tensorflow::TensorShape({3}), &residual));
+  EXPECT_EQ(ToFloats(residual), (Floats{1, 2, 3}));
+}
+
+TEST(LocalModelTest, SettlingWhatWasNotPushedIsDataLoss) {
+  Worker worker({MakeVariable(1, {2})}), other({MakeVariable(1, {2})});
+  const Buffer push = worker.Push({{1, 2}});
+  ExpectDataLoss(
+      other.model().SettlePush(push.data(), push.size(), false, SingleThread),
+      "has not pushed it");
+  ForEachDamage(push, [&](const Buffer& damaged) {
+    const absl::Status status = worker.model().SettlePush(
+        damaged.data(), damaged.size(), false, SingleThread);
+    EXPECT_TRUE(status.ok() || absl::IsDataLoss(status) ||
+                absl::IsFailedPrecondition(status));
+  });
+}
+
+}  // namespace
+}  // namespace tf_gc::parameter_server

@@ -1,0 +1,472 @@
+#include "ops/parameter_server/server.h"
+
+#include <atomic>
+#include <cstdint>
+#include <future>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "ops/parameter_server/parked_calls.h"
+#include "tests/parameter_server/testing.h"
+
+namespace tf_gc::parameter_server {
+namespace {
+
+using kernels::SingleThread;
+
+// A clock that stands till it is told to go on.
+class FakeEnv : public tensorflow::EnvWrapper {
+ public:
+  FakeEnv() : EnvWrapper(tensorflow::Env::Default()) {}
+
+  uint64_t NowMicros() const override { return now; }
+
+  std::atomic<uint64_t> now{1000000};
+};
+
+ServerOptions Rounds(int64_t pushes, double lease_seconds = 10) {
+  ServerOptions options;
+  options.pushes_per_round = pushes;
+  options.lease_seconds = lease_seconds;
+  return options;
+}
+
+ServerOptions Asynchronous(int64_t max_staleness, int64_t updates = 1) {
+  ServerOptions options;
+  options.synchronous = false;
+  options.max_staleness = max_staleness;
+  options.updates_per_version = updates;
+  return options;
+}
+
+// A server, its variables, and what these hold.
+class Fixture {
+ public:
+  Fixture(const std::vector<VariableInfo>& variables,
+          const ServerOptions& options)
+      : variables_(variables), server_(new Server(options, &env_)) {
+    for (const VariableInfo& variable : variables_) {
+      ExpectOk(server_->AddVariable(variable, {}));
+      values_[variable.id] = Zeros(variable.size());
+    }
+    Refresh();
+  }
+
+  Server* operator->() { return server_.get(); }
+  Server* server() { return server_.get(); }
+  FakeEnv& env() { return env_; }
+
+  Worker MakeWorker() {
+    Worker worker(variables_);
+    worker.Follow(server());
+    return worker;
+  }
+
+  void Set(uint32_t id, const Floats& values) {
+    values_[id] = ToTensor(values);
+  }
+
+  Gradients Take(const Buffer& push, const std::vector<uint32_t>& ids) {
+    Gradients gradients;
+    ExpectOk(server_->TakeGradients(push.data(), push.size(), ids, {},
+                                    SingleThread, &gradients));
+    return gradients;
+  }
+  Floats Mean(const Buffer& push, uint32_t id = 1) {
+    return ToFloats(Take(push, {id}).dense[0]);
+  }
+
+  int64_t EndUpdate(uint32_t channel = 0) {
+    return parameter_server::EndUpdate(values_, server(), channel);
+  }
+
+  void PublishWhole(const std::vector<uint32_t>& ids) {
+    ExpectOk(server_->PublishWhole(ids, ReadFrom(&values_)));
+  }
+
+  // As a pull does.
+  void Refresh() { parameter_server::Refresh(values_, server()); }
+
+ private:
+  const std::vector<VariableInfo> variables_;
+  FakeEnv env_;
+  const Resource<Server> server_;
+  Values values_;
+};
+
+std::vector<VariableInfo> OneVariable() { return {MakeVariable(1, {2})}; }
+
+TEST(ServerTest, RoundsAreMeansOfTheirPushes) {
+  Fixture fixture({MakeVariable(1, {2}), MakeVariable(2, {1})}, Rounds(3));
+  Worker worker = fixture.MakeWorker();
+  Outcome outcome;
+  Buffer push;
+  for (const float value : {1, 2, 6}) {
+    EXPECT_FALSE(outcome.ready);
+    push = worker.Push({{value, -value}, {0.5f}});
+    outcome = Accumulate(push, fixture.server());
+    EXPECT_TRUE(outcome.accepted);
+  }
+  EXPECT_TRUE(outcome.ready);
+  for (int i = 0; i < 2; ++i) {  // it may be taken again
+    EXPECT_EQ(fixture.Mean(push, 1), (Floats{3, -3}));
+    EXPECT_EQ(fixture.Mean(push, 2), Floats{0.5f});
+  }
+}
+
+TEST(ServerTest, PushesOnOtherVersionsOrWhileAnUpdateIsUnderWayAreDropped) {
+  Fixture fixture(OneVariable(), Rounds(1));
+  Worker worker = fixture.MakeWorker();
+  const Buffer push = worker.Push({{1, 2}});
+  EXPECT_TRUE(Accumulate(push, fixture.server()).ready);
+  const Outcome late = Accumulate(push, fixture.server());
+  EXPECT_FALSE(late.accepted);
+  EXPECT_FALSE(late.ready);
+  EXPECT_EQ(fixture.EndUpdate(), 2);
+  EXPECT_FALSE(Accumulate(push, fixture.server()).accepted);
+  worker.Follow(fixture.server());
+  EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).accepted);
+  EXPECT_EQ(fixture->Statistics().pushes_accepted, 2);
+  EXPECT_EQ(fixture->Statistics().pushes_dropped, 2);
+}
+
+TEST(ServerTest, OnlyTheMasterSaysWhenARoundIsComplete) {
+  Fixture fixture(OneVariable(), Rounds(1));
+  Worker worker = fixture.MakeWorker();
+  const Buffer push = worker.Push({{1, 2}});
+  for (int i = 0; i < 2; ++i) {
+    const Outcome outcome =
+        Accumulate(push, fixture.server(), /*master=*/false);
+    EXPECT_TRUE(outcome.accepted);
+    EXPECT_FALSE(outcome.ready);
+  }
+  EXPECT_EQ(fixture.Mean(push), (Floats{1, 2}));  // of two
+  EXPECT_FALSE(Accumulate(push, fixture.server(), false).accepted);
+  fixture.EndUpdate();
+  EXPECT_EQ(fixture.Mean(push), (Floats{0, 0}));  // of none
+}
+
+TEST(ServerTest, LeasesArePassedOn) {
+  Fixture fixture(OneVariable(), Rounds(1, /*lease_seconds=*/2));
+  Worker worker = fixture.MakeWorker();
+  const Buffer push = worker.Push({{1, 2}});
+  EXPECT_TRUE(Accumulate(push, fixture.server()).ready);
+  const Buffer late = worker.Push({{5, 5}});
+  const auto is_ready = [&](bool master) {
+    const Outcome outcome = Accumulate(late, fixture.server(), master);
+    EXPECT_FALSE(outcome.accepted);
+    return outcome.ready;
+  };
+  fixture.env().now += 1999999;
+  EXPECT_FALSE(is_ready(true));
+  fixture.env().now += 1;
+  EXPECT_FALSE(is_ready(false));
+  EXPECT_TRUE(is_ready(true));
+  EXPECT_FALSE(is_ready(true));  // a new lease
+  EXPECT_EQ(fixture.Mean(late), (Floats{1, 2}));
+  EXPECT_EQ(fixture->Statistics().leases_passed_on, 1);
+  fixture.env().now += 2000000;
+  EXPECT_TRUE(is_ready(true));
+  EXPECT_EQ(fixture.EndUpdate(), 2);
+}
+
+TEST(ServerTest, ChannelsHaveRoundsOfTheirOwn) {
+  Fixture fixture({MakeVariable(1, {1}), MakeVariable(2, {1})}, Rounds(2));
+  Worker worker = fixture.MakeWorker(), slow = fixture.MakeWorker();
+  const auto push = [&](Worker* from, uint32_t channel, float value) {
+    return from->Push({{value}, {value}}, channel);
+  };
+  EXPECT_FALSE(Accumulate(push(&worker, 0, 1), fixture.server()).ready);
+  EXPECT_FALSE(Accumulate(push(&worker, 7, 10), fixture.server()).ready);
+  const Buffer last = push(&worker, 7, 20);
+  EXPECT_TRUE(Accumulate(last, fixture.server()).ready);
+  EXPECT_EQ(fixture.Mean(last), Floats{15});
+  EXPECT_EQ(fixture.EndUpdate(7), 2);
+  // The other channel's round goes on, for pushes on either version.
+  EXPECT_FALSE(Accumulate(push(&slow, 7, 1), fixture.server()).accepted);
+  const Buffer other = push(&slow, 0, 3);
+  EXPECT_TRUE(Accumulate(other, fixture.server()).ready);
+  EXPECT_EQ(fixture.Mean(other), Floats{2});
+  EXPECT_EQ(fixture.EndUpdate(0), 3);
+  worker.Follow(fixture.server());
+  EXPECT_TRUE(Accumulate(push(&worker, 7, 1), fixture.server()).accepted);
+  EXPECT_TRUE(Accumulate(push(&worker, 0, 1), fixture.server()).accepted);
+  EXPECT_EQ(fixture->Statistics().pushes_in_round, 2);
+}
+
+TEST(ServerTest, PublishWholeForgetsOpenRounds) {
+  Fixture fixture(OneVariable(), Rounds(2));
+  Worker worker = fixture.MakeWorker();
+  const Buffer push = worker.Push({{1, 2}});
+  EXPECT_TRUE(Accumulate(push, fixture.server()).accepted);
+  fixture.Set(1, {7, 8});
+  fixture.PublishWhole({1});
+  EXPECT_EQ(fixture->Statistics().version, 2);
+  EXPECT_EQ(fixture->Statistics().pushes_in_round, 0);
+  EXPECT_FALSE(Accumulate(push, fixture.server()).accepted);
+  // Nor by a channel that is new.
+  EXPECT_FALSE(Accumulate(worker.Push({{1, 2}}, 3), fixture.server()).accepted);
+  worker.Follow(fixture.server());
+  EXPECT_EQ(worker.Copy(0), (Floats{7, 8}));
+  EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).accepted);
+}
+
+TEST(ServerTest, PublishWholeLeavesAnUpdateThatIsUnderWay) {
+  Fixture fixture(OneVariable(), Rounds(1));
+  Worker worker = fixture.MakeWorker();
+  const Buffer push = worker.Push({{1, 2}});
+  EXPECT_TRUE(Accumulate(push, fixture.server()).ready);
+  fixture.Set(1, {7, 8});
+  fixture.PublishWhole({1});
+  EXPECT_EQ(fixture.Mean(push), (Floats{1, 2}));
+  EXPECT_EQ(fixture.EndUpdate(), 3);
+}
+
+// ---- Asynchronously
+
+TEST(ServerTest, AsynchronousPushesMayBeStaleToABound) {
+  Fixture fixture(OneVariable(), Asynchronous(1));
+  Worker worker = fixture.MakeWorker();
+  const Buffer push = worker.Push({{1, 2}});
+  for (const bool is_fresh : {true, true, false}) {
+    const Outcome outcome = Accumulate(push, fixture.server());
+    EXPECT_EQ(outcome.accepted, is_fresh);
+    EXPECT_EQ(outcome.ready, is_fresh);
+    EXPECT_EQ(fixture.Mean(push), (Floats{1, 2}));
+    fixture.EndUpdate();
+    fixture.Refresh();
+  }
+  EXPECT_EQ(fixture->Statistics().version, 4);
+  Fixture unbounded(OneVariable(), Asynchronous(-1));
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(Accumulate(push, unbounded.server()).accepted);
+    unbounded.EndUpdate();
+    unbounded.Refresh();
+  }
+}
+
+TEST(ServerTest, AsynchronousVersionsAreMadeOnDemand) {
+  Fixture fixture(OneVariable(), Asynchronous(-1, /*updates=*/2));
+  fixture.Set(1, {3, 4});
+  EXPECT_EQ(fixture.EndUpdate(), 1);
+  fixture.Refresh();
+  EXPECT_EQ(fixture->Statistics().version, 1);
+  EXPECT_EQ(fixture.EndUpdate(), 1);
+  fixture.Refresh();
+  fixture.Refresh();  // of another pull, at the same time
+  EXPECT_EQ(fixture->Statistics().version, 2);
+  EXPECT_EQ(fixture->Statistics().updates, 2);
+  EXPECT_EQ(fixture.MakeWorker().Copy(0), (Floats{3, 4}));
+}
+
+TEST(ServerTest, AsynchronousThcDecodesWithTheScalesOfThePush) {
+  const int64_t n = 300;
+  Fixture fixture({MakeVariable(1, {n}, kThc, "int8")}, Asynchronous(-1));
+  Worker worker = fixture.MakeWorker(), slow = fixture.MakeWorker();
+  const auto step = [&](Worker* from, uint32_t seed, float deviation) {
+    const Floats gradient = Gaussian(n, seed, deviation);
+    const Floats before = from->Residual(0);
+    const Buffer push = from->Push({gradient});
+    EXPECT_TRUE(Accumulate(push, fixture.server()).accepted);
+    ExpectNear(Sum(fixture.Mean(push), from->Residual(0)),
+               Sum(gradient, before), 1e-4f * deviation);
+    fixture.EndUpdate();
+    fixture.Refresh();
+    return push.size();
+  };
+  EXPECT_GT(step(&worker, 1, 1), 4 * n);  // no scales yet
+  worker.Follow(fixture.server());
+  slow.Follow(fixture.server());
+  for (int i = 2; i < 6; ++i) {
+    EXPECT_LT(step(&worker, i, 10), n);
+    worker.Follow(fixture.server());
+  }
+  EXPECT_LT(step(&slow, 9, 1), n);
+}
+
+// ---- Waiting
+
+TEST(ServerTest, PullsWaitForTheNextVersion) {
+  Fixture fixture(OneVariable(), Rounds(1));
+  PullRequest request = fixture.MakeWorker().Request();
+  std::atomic<int> woken{0};
+  const auto park = [&] {
+    return fixture->Park(request, fixture->parked_calls().Ticket(),
+                         [&] { ++woken; });
+  };
+  EXPECT_FALSE(park());  // no patience
+  request.patience_micros = 3600000000;
+  EXPECT_TRUE(park());
+  EXPECT_TRUE(park());
+  EXPECT_EQ(fixture->Statistics().parked_pulls, 2);
+  EXPECT_EQ(woken, 0);
+  fixture.EndUpdate();
+  EXPECT_EQ(woken, 2);
+  EXPECT_EQ(fixture->Statistics().parked_pulls, 0);
+  EXPECT_FALSE(park());  // there is something new
+  request.version = 2;
+  EXPECT_TRUE(park());
+  fixture.PublishWhole({});
+  EXPECT_EQ(woken, 3);
+  request.version = 3;
+  request.others = {{1, 0}};
+  EXPECT_FALSE(park());
+}
+
+TEST(ServerTest, AsynchronousPullsDoNotWait) {
+  Fixture fixture(OneVariable(), Asynchronous(-1));
+  PullRequest request = fixture.MakeWorker().Request();
+  request.patience_micros = 1000000;
+  EXPECT_FALSE(fixture->Park(request, fixture->parked_calls().Ticket(), [] {}));
+}
+
+TEST(ParkedCallsTest, DeadlinesAndTicketsWake) {
+  ParkedCalls calls;
+  const auto now = ParkedCalls::Clock::now();
+  const int64_t first = calls.Ticket(), second = calls.Ticket(),
+                third = calls.Ticket();
+  std::promise<void> in_time, by_ticket;
+  bool never = true;
+  calls.Park(first, now + std::chrono::hours(1),
+             [&] { by_ticket.set_value(); });
+  calls.Park(second, now + std::chrono::milliseconds(20),
+             [&] { in_time.set_value(); });
+  calls.Park(third, now + std::chrono::hours(1), [&] { never = false; });
+  in_time.get_future().wait();
+  EXPECT_GE(ParkedCalls::Clock::now(), now + std::chrono::milliseconds(20));
+  calls.Wake(first);
+  calls.Wake(first);   // it is gone
+  calls.Wake(second);  // as this one
+  by_ticket.get_future().wait();
+  EXPECT_EQ(calls.size(), 1);
+  EXPECT_TRUE(never);
+}
+
+// ---- What is counted
+
+TEST(ServerTest, TrafficIsCountedByVariable) {
+  Fixture fixture(
+      {MakeVariable(1, {100}, "int8", "int8"), MakeVariable(2, {3})},
+      Rounds(1));
+  Worker worker = fixture.MakeWorker();
+  const int64_t whole = 32 + (2 + 2 + 400) + (1 + 1 + 1 + 12);
+  EXPECT_EQ(fixture->Statistics().bytes_pulled, whole);
+  const Buffer push = worker.Push({Gaussian(100, 1), {1, 2, 3}});
+  Accumulate(push, fixture.server());
+  fixture.Set(1, Gaussian(100, 2));
+  fixture.EndUpdate();
+  worker.Follow(fixture.server());
+  const ServerStatistics statistics = fixture->Statistics();
+  EXPECT_EQ(statistics.updates, 1);
+  EXPECT_EQ(statistics.encodings, 1);
+  EXPECT_EQ(statistics.pulls, 2);
+  EXPECT_EQ(statistics.log_bytes, 104);
+  EXPECT_EQ(statistics.bytes_pulled, whole + 32 + 107);
+  EXPECT_EQ(statistics.bytes_pushed, push.size());
+  EXPECT_EQ(statistics.bytes_pushed, 32 + 107 + 15);
+  const VariableTraffic& first = statistics.variables.at(1);
+  EXPECT_EQ(first.values_pushed, 100);
+  EXPECT_EQ(first.bytes_pushed, 107);
+  EXPECT_EQ(first.values_pulled, 200);
+  EXPECT_EQ(first.bytes_pulled, 404 + 107);
+  EXPECT_EQ(statistics.variables.at(2).values_pulled, 6);
+}
+
+// ---- Wrong arguments
+
+TEST(ServerTest, WrongVariablesAreInvalid) {
+  const Resource<Server> server(new Server(Rounds(100)));
+  ExpectOk(server->AddVariable(MakeVariable(1, {2}), {}));
+  ExpectOk(server->AddVariable(MakeVariable(1, {2}), {}));  // the same again
+  ExpectInvalid(server->AddVariable(MakeVariable(1, {3}), {}), "id: 1");
+  ExpectInvalid(server->AddVariable(MakeVariable(2, {2}, "int8", kThc), {}),
+                "pull");
+  ExpectInvalid(
+      server->AddVariable(
+          MakeVariable(3, {2},
+                       "thc bits=2 p=.1 headroom=1 seed=1 table=0,1,2,656"),
+          {}),
+      "smaller granularity");
+  Buffer message;
+  ExpectInvalid(server->Pull({}, {9}, To(&message)), "no variable 9");
+  const Values none;
+  ExpectInvalid(server->Refresh({9}, ReadFrom(&none), SingleThread),
+                "no variable 9");
+  ExpectInvalid(server->PublishWhole({9}, ReadFrom(&none)), "no variable 9");
+}
+
+TEST(ServerTest, WrongMultipliersAreInvalid) {
+  const Resource<Server> server(new Server(Rounds(1)));
+  ExpectOk(server->AddVariable(MakeVariable(1, {2}, "int8", "three_lc"), {}));
+  ExpectOk(server->AddVariable(MakeVariable(2, {2}), {}));
+  const Values none;
+  const auto end_update = [&](uint32_t id, float multiplier) {
+    int64_t version;
+    return server->EndUpdate(0, {{id, multiplier}}, ReadFrom(&none),
+                             SingleThread, &version);
+  };
+  ExpectInvalid(end_update(1, 2), "multipliers");
+  ExpectInvalid(end_update(3, 1), "no variable 3");
+  ExpectOk(end_update(1, 1.5f));
+  ExpectOk(end_update(2, 7));
+}
+
+TEST(ServerTest, DamagedPushesAreErrorsAndAddNothing) {
+  const std::vector<VariableInfo> variables = {
+      MakeVariable(1, {20}, "three_lc"), MakeVariable(2, {65}, kThc)};
+  Fixture fixture(variables, Rounds(1000));
+  Worker worker = fixture.MakeWorker();
+  const Buffer push = worker.Push({Gaussian(20, 1), Gaussian(65, 2)});
+  ForEachDamage(push, [&](const Buffer& damaged) {
+    const int64_t before = fixture->Statistics().pushes_accepted;
+    Outcome outcome;
+    const absl::Status status = fixture->AccumulatePush(
+        damaged.data(), damaged.size(), true, SingleThread, &outcome.accepted,
+        &outcome.ready);
+    if (status.ok()) return;
+    EXPECT_TRUE(absl::IsDataLoss(status) || absl::IsFailedPrecondition(status));
+    EXPECT_EQ(fixture->Statistics().pushes_accepted, before);
+  });
+}
+
+// ---- Threads
+
+TEST(ServerTest, WorkersOnThreadsGetWhatIsPublished) {
+  const int64_t n = 2000, steps = 60;
+  const std::vector<VariableInfo> variables = {
+      MakeVariable(1, {n}, "int8", "three_lc"), MakeVariable(2, {7})};
+  for (const ServerOptions& options : {Rounds(2), Asynchronous(-1)}) {
+    Fixture fixture(variables, options);
+    std::mutex update;  // as the variables' own
+    Floats values(n, 0);
+    const auto train = [&](int seed) {
+      Worker worker = fixture.MakeWorker();
+      for (int i = 0; i < steps; ++i) {
+        worker.Follow(fixture.server());
+        const Buffer push =
+            worker.Push({Gaussian(n, seed * steps + i), Floats(7, 1)});
+        const Outcome outcome = Accumulate(push, fixture.server());
+        if (outcome.ready) {
+          std::lock_guard<std::mutex> lock(update);
+          values = Sum(values, fixture.Mean(push));
+          fixture.Set(1, values);
+          fixture.EndUpdate();
+          fixture.Refresh();
+        }
+        worker.Settle(push, outcome.accepted);
+      }
+    };
+    std::vector<std::thread> threads;
+    for (int seed = 0; seed < 4; ++seed) threads.emplace_back(train, seed);
+    for (std::thread& thread : threads) thread.join();
+    Worker late = fixture.MakeWorker();
+    ExpectNear(late.Copy(0), values, 10);
+    EXPECT_GT(fixture->Statistics().version, 1);
+  }
+}
+
+}  // namespace
+}  // namespace tf_gc::parameter_server

@@ -1,0 +1,272 @@
+// What the tests of the parameter server share: values, variables, and whole
+// workers.
+
+#ifndef TF_GC_TESTS_PARAMETER_SERVER_TESTING_H_
+#define TF_GC_TESTS_PARAMETER_SERVER_TESTING_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/parameter_server/buffers.h"
+#include "ops/parameter_server/codec.h"
+#include "ops/parameter_server/local_model.h"
+#include "ops/parameter_server/server.h"
+#include "ops/parameter_server/variable.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tests/kernels/testing.h"
+
+namespace tf_gc::parameter_server {
+
+using Buffer = std::vector<uint8_t>;
+using Floats = std::vector<float>;
+
+inline constexpr char kThc[] =
+    "thc bits=2 p=0.03125 headroom=1.5 seed=7 "
+    "table=0,1,2,3";
+
+inline void ExpectOk(const absl::Status& status) {
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+inline void ExpectDataLoss(const absl::Status& status,
+                           const std::string& words = "") {
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr(words));
+}
+
+inline void ExpectInvalid(const absl::Status& status,
+                          const std::string& words) {
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr(words));
+}
+
+inline CodecSpec Spec(const std::string& text) {
+  CodecSpec spec;
+  ExpectOk(ParseCodecSpec(text, &spec));
+  return spec;
+}
+
+inline VariableInfo MakeVariable(uint32_t id, const std::vector<int64_t>& dims,
+                                 const std::string& push = "float32",
+                                 const std::string& pull = "float32",
+                                 int64_t start_version = 0) {
+  return {id,
+          "variable_" + std::to_string(id),
+          tensorflow::TensorShape(dims),
+          Spec(push),
+          Spec(pull),
+          start_version};
+}
+
+inline tensorflow::Tensor ToTensor(const Floats& values,
+                                   const std::vector<int64_t>& dims) {
+  tensorflow::Tensor tensor(tensorflow::DT_FLOAT,
+                            tensorflow::TensorShape(dims));
+  std::copy(values.begin(), values.end(), FloatsOf(&tensor));
+  return tensor;
+}
+
+inline tensorflow::Tensor ToTensor(const Floats& values) {
+  return ToTensor(values, {static_cast<int64_t>(values.size())});
+}
+
+inline tensorflow::Tensor Indices(const std::vector<int64_t>& indices) {
+  tensorflow::Tensor tensor(
+      tensorflow::DT_INT64,
+      tensorflow::TensorShape({static_cast<int64_t>(indices.size())}));
+  std::copy(indices.begin(), indices.end(), tensor.flat<int64_t>().data());
+  return tensor;
+}
+
+inline Floats ToFloats(const tensorflow::Tensor& tensor) {
+  return Floats(FloatsOf(tensor), FloatsOf(tensor) + tensor.NumElements());
+}
+
+inline Floats Gaussian(int64_t n, uint32_t seed, float deviation = 1) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0, deviation);
+  Floats values(n);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+inline Floats Sum(Floats a, const Floats& b) {
+  for (size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+  return a;
+}
+
+inline void ExpectNear(const Floats& a, const Floats& b, float tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_NEAR(a[i], b[i], tolerance) << "value " << i;
+  }
+}
+
+// Where a message goes.
+inline std::function<absl::Status(int64_t, uint8_t**)> To(Buffer* message) {
+  return [message](int64_t size, uint8_t** bytes) {
+    message->resize(size);
+    *bytes = message->data();
+    return absl::OkStatus();
+  };
+}
+
+// Resources count who holds them.
+template <typename T>
+using Resource = tensorflow::core::RefCountPtr<T>;
+
+// What a push of one server's AccumulatePush has given.
+struct Outcome {
+  bool accepted = false;
+  bool ready = false;
+};
+
+inline Outcome Accumulate(const Buffer& push, Server* server,
+                          bool master = true) {
+  Outcome outcome;
+  ExpectOk(server->AccumulatePush(push.data(), push.size(), master,
+                                  kernels::SingleThread, &outcome.accepted,
+                                  &outcome.ready));
+  return outcome;
+}
+
+// Reads variables that hold these values.
+inline Server::Read ReadFrom(const Values* values) {
+  return [values](const std::vector<Server::Handle>& handles, Values* read) {
+    for (const Server::Handle& handle : handles) {
+      const auto found = values->find(handle.variable->id);
+      if (found != values->end()) read->insert(*found);
+    }
+    return absl::OkStatus();
+  };
+}
+
+inline std::vector<uint32_t> IdsOf(const Values& values) {
+  std::vector<uint32_t> ids;
+  for (const auto& [id, value] : values) ids.push_back(id);
+  return ids;
+}
+
+// Refreshes all variables, as a pull does, or ends an update of them; returns
+// the server's version.
+inline void Refresh(const Values& values, Server* server) {
+  ExpectOk(
+      server->Refresh(IdsOf(values), ReadFrom(&values), kernels::SingleThread));
+}
+inline int64_t EndUpdate(const Values& values, Server* server,
+                         uint32_t channel = 0) {
+  std::vector<std::pair<uint32_t, float>> multipliers;
+  for (const uint32_t id : IdsOf(values)) multipliers.emplace_back(id, 1.0f);
+  int64_t version = 0;
+  ExpectOk(server->EndUpdate(channel, multipliers, ReadFrom(&values),
+                             kernels::SingleThread, &version));
+  return version;
+}
+
+// A worker that pulls and pushes all of some variables.
+class Worker {
+ public:
+  explicit Worker(const std::vector<VariableInfo>& variables)
+      : variables_(variables) {
+    for (const VariableInfo& variable : variables_) {
+      ids_.push_back(variable.id);
+      pulled_.push_back({variable.id, variable.shape});
+    }
+  }
+
+  LocalModel& model() { return *model_; }
+  const std::vector<uint32_t>& ids() const { return ids_; }
+
+  PullRequest Request() const { return model_->Request(ids_); }
+
+  Buffer PullFrom(Server* server) const { return PullFrom(server, Request()); }
+  Buffer PullFrom(Server* server, const PullRequest& request) const {
+    Buffer message;
+    ExpectOk(server->Pull(request, ids_, To(&message)));
+    return message;
+  }
+
+  absl::Status Apply(const Buffer& message) {
+    return model_->Apply(message.data(), message.size(), pulled_,
+                         kernels::SingleThread, &version_);
+  }
+
+  // The version of the model afterwards.
+  int64_t Follow(Server* server) {
+    ExpectOk(Apply(PullFrom(server)));
+    return version_;
+  }
+
+  Floats Copy(size_t index) const {
+    tensorflow::Tensor value;
+    ExpectOk(model_->Read(ids_[index], variables_[index].shape, &value));
+    return ToFloats(value);
+  }
+
+  Floats Residual(size_t index) const {
+    tensorflow::Tensor value;
+    ExpectOk(
+        model_->ReadResidual(ids_[index], variables_[index].shape, &value));
+    return ToFloats(value);
+  }
+
+  // A push of a gradient for each variable.
+  Buffer Push(const std::vector<Floats>& gradients, uint32_t channel = 0) {
+    std::vector<DenseGradient> dense;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const VariableInfo& variable = variables_[i];
+      dense.push_back({variable.id, &variable.push, /*multiplier=*/1,
+                       variable.start_version, ToTensor(gradients[i])});
+    }
+    return Push(dense, {}, channel);
+  }
+  Buffer Push(const std::vector<DenseGradient>& dense,
+              const std::vector<SparseGradient>& sparse, uint32_t channel = 0) {
+    Buffer push;
+    ExpectOk(model_->EncodePush(channel, dense, sparse, kernels::SingleThread,
+                                To(&push)));
+    return push;
+  }
+
+  void Settle(const Buffer& push, bool accepted) {
+    ExpectOk(model_->SettlePush(push.data(), push.size(), accepted,
+                                kernels::SingleThread));
+  }
+
+ private:
+  std::vector<VariableInfo> variables_;
+  std::vector<uint32_t> ids_;
+  std::vector<PulledVariable> pulled_;
+  Resource<LocalModel> model_{new LocalModel};
+  int64_t version_ = 0;
+};
+
+// Calls check(bytes) for all beginnings of a message, and for the message with
+// each byte changed.
+inline void ForEachDamage(const Buffer& message,
+                          const std::function<void(const Buffer&)>& check) {
+  for (size_t size = 0; size < message.size(); ++size) {
+    check(Buffer(message.begin(), message.begin() + size));
+  }
+  for (size_t i = 0; i < message.size(); ++i) {
+    for (const int change : {1, 0x80, 0xff}) {
+      Buffer damaged = message;
+      damaged[i] ^= change;
+      check(damaged);
+    }
+  }
+}
+
+}  // namespace tf_gc::parameter_server
+
+#endif  // TF_GC_TESTS_PARAMETER_SERVER_TESTING_H_

@@ -1,0 +1,405 @@
+"""What the chief of parameter_server_test.py runs.
+
+Every function makes a strategy of its own on the same cluster, and returns plain values.
+"""
+
+import os
+import pathlib
+import tempfile
+import threading
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tf_gc
+
+_SHAPE = (48, 64)  # large enough for the default policy to compress
+_INPUTS = 64
+_CLASSES = 4
+
+
+def make_strategy(**kwargs):
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    return tf_gc.ParameterServerStrategy(resolver, **kwargs)
+
+
+def gaussian(seed, shape=_SHAPE):
+    """A gradient; the test computes it too."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+class Loop:
+    """Pushes given gradients of plain variables; an update subtracts what it gets.
+
+    Args:
+      shapes: of the variables, which are zero at first.
+      kwargs: of the strategy.
+    """
+
+    def __init__(self, shapes=(_SHAPE,), **kwargs):
+        self.strategy = make_strategy(**kwargs)
+        with self.strategy.scope():
+            self.variables = [
+                tf.Variable(tf.zeros(shape), name=f"variable_{i}") for i, shape in enumerate(shapes)
+            ]
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
+        self._step = tf.function(self._push)
+
+    def push(self, gradients):
+        """One step of some worker; returns its future: the values that the step has read."""
+        return self.coordinator.schedule(
+            self._step, args=([tf.constant(gradient) for gradient in gradients],)
+        )
+
+    def push_all(self, pushes):
+        """Steps one after the other; returns what each has read."""
+        return [self.push(p).fetch() for p in pushes]
+
+    @property
+    def values(self):
+        return [variable.numpy() for variable in self.variables]
+
+    def _push(self, gradients):
+        def update(grads_and_vars):
+            for gradient, variable in grads_and_vars:
+                variable.assign_sub(gradient)
+
+        def step():
+            with tf.GradientTape():
+                read = [tf.identity(variable) for variable in self.variables]
+            self.strategy.push_gradients(zip(gradients, self.variables, strict=True), update)
+            return read
+
+        return self.strategy.run(step)
+
+
+def push_in_turn(count, shapes=(_SHAPE,), **kwargs):
+    """Pushes gaussian gradients one after the other; returns all there is to see."""
+    loop = Loop(shapes, **kwargs)
+    pushes = [
+        [gaussian([step, i], shape) for i, shape in enumerate(shapes)] for step in range(count)
+    ]
+    read = loop.push_all(pushes)
+    names = [f"variable_{i}" for i in range(len(shapes))]
+    residuals = [loop.strategy.residuals.total(name).numpy() for name in names]
+    return read, loop.values, residuals, loop.strategy.traffic.as_dict()
+
+
+def push_at_once(count, **kwargs):
+    """Pushes from all workers at the same time; returns values, residual and traffic."""
+    loop = Loop(**kwargs)
+    for step in range(count):
+        loop.push([gaussian([step, 0])])
+    loop.coordinator.join()
+    residual = loop.strategy.residuals.total("variable_0").numpy()
+    return loop.values[0], residual, loop.strategy.traffic.as_dict()
+
+
+def push_of_two_optimizers(order, **kwargs):
+    """Pushes the first or the second variable's gradient in turn; returns their values."""
+    strategy = make_strategy(**kwargs)
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(_SHAPE), name=f"variable_{i}") for i in range(2)]
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+
+    def make_step(variable):
+        def update(grads_and_vars):
+            for gradient, updated in grads_and_vars:
+                updated.assign_sub(gradient)
+
+        @tf.function
+        def step(gradient):
+            strategy.run(lambda: strategy.push_gradients([(gradient, variable)], update))
+
+        return step
+
+    steps = [make_step(variable) for variable in variables]
+    for number, which in enumerate(order):
+        coordinator.schedule(steps[which], args=(tf.constant(gaussian([number, which])),)).fetch()
+    return [variable.numpy() for variable in variables]
+
+
+def data(seed=0, count=512):
+    """Examples that a small network learns quickly."""
+    rng = np.random.default_rng(seed)
+    inputs = rng.standard_normal((count, _INPUTS)).astype(np.float32)
+    labels = inputs[:, : 8 * _CLASSES].reshape(count, _CLASSES, 8).sum(2).argmax(1)
+    return inputs, labels.astype(np.int64)
+
+
+def dataset(batch_size=32):
+    return tf.data.Dataset.from_tensor_slices(data()).shuffle(512).repeat().batch(batch_size)
+
+
+def keras3_loop(steps, dtype_policy="float32", **kwargs):
+    """Trains a Keras 3 model in a coordinator's loop; returns losses, accuracy, traffic."""
+    keras.utils.set_random_seed(0)
+    strategy = make_strategy(**kwargs)
+    keras.config.set_dtype_policy(dtype_policy)
+    try:
+        with strategy.scope():
+            model = keras.Sequential(
+                [
+                    keras.layers.Input((_INPUTS,)),
+                    keras.layers.Dense(64, activation="relu"),
+                    keras.layers.Dense(64, activation="relu"),
+                    keras.layers.Dense(_CLASSES, dtype="float32"),
+                ]
+            )
+            optimizer = keras.optimizers.Adam(0.005)
+            if dtype_policy == "mixed_float16":
+                optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    iterator = iter(coordinator.create_per_worker_dataset(dataset))
+    loss_fn = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    @tf.function
+    def train_step(iterator):
+        def step(inputs, labels):
+            with tf.GradientTape() as tape:
+                loss = loss_fn(labels, model(inputs, training=True))
+                scaled = optimizer.scale_loss(loss)
+            gradients = tape.gradient(scaled, model.trainable_variables)
+            optimizer.apply(gradients, model.trainable_variables)
+            return loss
+
+        return strategy.run(step, args=next(iterator))
+
+    losses = [coordinator.schedule(train_step, args=(iterator,)) for _ in range(steps)]
+    coordinator.join()
+    inputs, labels = data()
+    accuracy = float(np.mean(model(inputs).numpy().argmax(1) == labels))
+    return {
+        "losses": [float(loss.fetch()) for loss in losses],
+        "accuracy": accuracy,
+        "iterations": int(optimizer.iterations.numpy()),
+        "traffic": strategy.traffic.as_dict(),
+    }
+
+
+def keras3_fit():
+    strategy = make_strategy(compression=tf_gc.ThreeLC())
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Input((_INPUTS,)), keras.layers.Dense(_CLASSES)])
+        model.compile(loss="mse")
+    model.fit(*data())
+
+
+def _tf_keras_model(strategy, layers, optimizer, **compile_kwargs):
+    import tf_keras
+
+    with strategy.scope():
+        model = tf_keras.Sequential(layers(tf_keras.layers))
+        model.compile(
+            optimizer=optimizer(tf_keras.optimizers),
+            loss=tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            **compile_kwargs,
+        )
+    return model
+
+
+def dense_layers(layers):
+    return [
+        layers.Input((_INPUTS,)),
+        layers.Dense(64, activation="relu"),
+        layers.BatchNormalization(),
+        layers.Dense(64, activation="relu"),
+        layers.Dense(_CLASSES),
+    ]
+
+
+def lazy_layers(layers):
+    return dense_layers(layers)[1:]
+
+
+def convolution_layers(layers):
+    return [
+        layers.Reshape((8, 8, 1), input_shape=(_INPUTS,)),
+        layers.Conv2D(32, 3, activation="relu"),
+        layers.Conv2D(16, 3, activation="relu"),
+        layers.Flatten(),
+        layers.Dense(_CLASSES),
+    ]
+
+
+def adam(optimizers):
+    return optimizers.Adam(0.01)
+
+
+def adamw(optimizers):
+    return optimizers.AdamW(
+        optimizers.schedules.ExponentialDecay(0.01, 100, 0.9),
+        weight_decay=1e-3,
+        global_clipnorm=1.0,
+        use_ema=True,
+    )
+
+
+def legacy_sgd(optimizers):
+    return optimizers.legacy.SGD(0.05, momentum=0.9)
+
+
+def fit(
+    layers=dense_layers,
+    optimizer=adam,
+    epochs=3,
+    steps_per_epoch=40,
+    steps_per_execution=1,
+    shards=None,
+    dtype_policy="float32",
+    **kwargs,
+):
+    """tf_keras's fit; returns its history and more."""
+    import tf_keras
+
+    tf_keras.mixed_precision.set_global_policy(dtype_policy)
+
+    if shards:
+        kwargs["variable_partitioner"] = (
+            tf.distribute.experimental.partitioners.FixedShardsPartitioner(shards)
+        )
+    tf_keras.utils.set_random_seed(0)
+    strategy = make_strategy(**kwargs)
+    model = _tf_keras_model(strategy, layers, optimizer, steps_per_execution=steps_per_execution)
+    creator = tf_keras.utils.experimental.DatasetCreator(lambda context: dataset())
+    history = model.fit(creator, epochs=epochs, steps_per_epoch=steps_per_epoch, verbose=0)
+    return {
+        "loss": history.history["loss"],
+        "accuracy": history.history["accuracy"],
+        "iterations": int(model.optimizer.iterations.numpy()),
+        "traffic": strategy.traffic.as_dict(),
+    }
+
+
+def embedding_layers(layers):
+    return [
+        layers.Input((8,), dtype="int64"),
+        layers.Embedding(200, 16),
+        layers.Flatten(),
+        layers.Dense(2),
+    ]
+
+
+def fit_embedding(sparse_as_dense=False, **kwargs):
+    """tf_keras's fit of a model whose embedding has sparse gradients."""
+    import tf_keras
+
+    tf_keras.utils.set_random_seed(0)
+    policy = tf_gc.Policy(tf_gc.ThreeLC(), sparse_as_dense=sparse_as_dense)
+    strategy = make_strategy(compression=policy, **kwargs)
+    model = _tf_keras_model(strategy, embedding_layers, adam)
+    rng = np.random.default_rng(0)
+    inputs = rng.integers(0, 200, (512, 8))
+    labels = (inputs[:, 0] < 100).astype(np.int64)
+
+    def batches(context):
+        del context
+        return tf.data.Dataset.from_tensor_slices((inputs, labels)).shuffle(512).repeat().batch(32)
+
+    creator = tf_keras.utils.experimental.DatasetCreator(batches)
+    history = model.fit(creator, epochs=4, steps_per_epoch=40, verbose=0)
+    return {"accuracy": history.history["accuracy"], "traffic": strategy.traffic.as_dict()}
+
+
+def write_from_outside(write):
+    """Pushes, writes a variable on the chief, pushes again; returns what was read and is there."""
+    loop = Loop(compression=tf_gc.ThreeLC(1.75))
+    before = loop.push_all([[gaussian(step)] for step in range(3)])
+    (variable,) = loop.variables
+    value = gaussian(99)
+    if write == "assign":
+        variable.assign(value)
+    elif write == "function":
+        tf.function(lambda: variable.assign(value))()
+    elif write == "scatter":
+        variable.scatter_update(tf.IndexedSlices(value, tf.range(_SHAPE[0])))
+    elif write == "restore":
+        value = variable.numpy()
+        with tempfile.TemporaryDirectory() as directory:
+            path = tf.train.Checkpoint(variable=variable).write(os.path.join(directory, "model"))
+            loop.push_all([[gaussian(5)]])
+            tf.train.Checkpoint(variable=variable).read(path).assert_consumed()
+    after = loop.push_all([[gaussian(10 + step)] for step in range(4)])
+    return before, value, [read[0] for read in after], loop.values[0]
+
+
+def save_and_restore(directory, workers_saved):
+    """Saves variables and residuals, pushes more, restores; returns what is there each time."""
+    loop = Loop(compression=tf_gc.ThreeLC(1.75))
+    loop.push_all([[gaussian(step)] for step in range(5)])
+
+    def state():
+        return loop.values[0], loop.strategy.residuals.total("variable_0").numpy()
+
+    saved = state()
+    checkpoint = tf.train.Checkpoint(variable=loop.variables[0], residuals=loop.strategy.residuals)
+    path = checkpoint.save(os.path.join(directory, "model"))
+    loop.push_all([[gaussian(50 + step)] for step in range(3)])
+    between = state()
+    checkpoint.restore(path).assert_consumed()
+    restored = state()
+    read = loop.push_all([[np.zeros(_SHAPE, np.float32)]])[0][0]
+    return saved, between, restored, read
+
+
+def restore_elsewhere(directory):
+    """Restores what `save_and_restore` has saved in a new strategy."""
+    loop = Loop(compression=tf_gc.ThreeLC(1.75))
+    checkpoint = tf.train.Checkpoint(variable=loop.variables[0], residuals=loop.strategy.residuals)
+    checkpoint.restore(tf.train.latest_checkpoint(directory)).assert_consumed()
+    return loop.values[0], loop.strategy.residuals.total("variable_0").numpy()
+
+
+def fit_until(directory, **kwargs):
+    """tf_keras's fit, until there is a file "stop"; makes a file "started" after an epoch.
+
+    Returns what the epochs were like, and the traffic.
+    """
+    import tf_keras
+
+    tf_keras.utils.set_random_seed(0)
+    strategy = make_strategy(**kwargs)
+    model = _tf_keras_model(strategy, dense_layers, adam)
+    creator = tf_keras.utils.experimental.DatasetCreator(lambda context: dataset())
+    epochs = []
+
+    class Signals(tf_keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            del epoch
+            epochs.append(dict(logs))
+            pathlib.Path(directory, "started").touch()
+            self.model.stop_training = pathlib.Path(directory, "stop").exists()
+
+    model.fit(creator, epochs=10_000, steps_per_epoch=30, verbose=0, callbacks=[Signals()])
+    return epochs, strategy.traffic.as_dict()
+
+
+def updates_until(directory, **kwargs):
+    """Keeps all workers busy until there is a file "stop"; writes the number of updates to files.
+
+    Returns the number of updates in each half second.
+    """
+    loop = Loop(**kwargs)
+    zeros = [np.zeros(_SHAPE, np.float32)]
+    loop.push_all([zeros] * 4)
+    stop = pathlib.Path(directory, "stop")
+
+    def feed():
+        while not stop.exists():
+            loop.push(zeros)
+            time.sleep(0.02)
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    pathlib.Path(directory, "started").touch()
+    counts = []
+    while not stop.exists():
+        time.sleep(0.5)
+        counts.append(loop.strategy.traffic.updates)
+    feeder.join()
+    return np.diff(counts).tolist()

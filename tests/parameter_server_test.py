@@ -1,0 +1,316 @@
+"""The parameter-server strategy on real clusters."""
+
+import pathlib
+import tempfile
+import time
+import unittest
+
+import numpy as np
+import parameter_server_programs as programs
+import server_clusters
+from absl.testing import absltest, parameterized
+
+import tf_gc
+from tf_gc.testing.cluster import WorkerError
+
+_SHAPE = (48, 64)
+_VALUES = 48 * 64
+_clusters = {}
+
+
+def shared_cluster(workers, ps=1):
+    """A cluster that the tests of this module share; one at a time, as there are few processors."""
+    if not _clusters:
+        unittest.addModuleCleanup(_close)
+    if _clusters.get((workers, ps)) is None or _clusters[workers, ps].broken:
+        _close()
+        _clusters[workers, ps] = server_clusters.ServerCluster(workers, ps)
+    return _clusters[workers, ps]
+
+
+def _close():
+    while _clusters:
+        _clusters.popitem()[1].close()
+
+
+def total(gradients):
+    return np.sum(gradients, axis=0)
+
+
+class PushAndPullTest(parameterized.TestCase):
+    """One worker, so that every push sees the one before."""
+
+    def test_uncompressed_pushes_are_applied_exactly(self):
+        read, (value,), (residual,), traffic = shared_cluster(1).run(
+            programs.push_in_turn, 5, compression=tf_gc.Policy()
+        )
+        expected = np.zeros(_SHAPE, np.float32)
+        for step in range(5):
+            np.testing.assert_array_equal(read[step][0], expected)
+            expected = expected - programs.gaussian([step, 0])
+        np.testing.assert_array_equal(value, expected)
+        np.testing.assert_array_equal(residual, 0)
+        self.assertEqual(traffic["updates"], 5)
+
+    @parameterized.parameters(
+        tf_gc.ThreeLC(), tf_gc.ThreeLC(1.75), tf_gc.THC(bits=4), tf_gc.UniformTHC(bits=4)
+    )
+    def test_nothing_is_lost(self, compressor):
+        _, (value,), (residual,), _ = shared_cluster(1).run(
+            programs.push_in_turn, 20, compression=compressor
+        )
+        pushed = total([programs.gaussian([step, 0]) for step in range(20)])
+        np.testing.assert_allclose(residual - value, pushed, rtol=0, atol=2e-4)
+
+    @parameterized.parameters(
+        (tf_gc.ThreeLC(), 8.0),
+        (tf_gc.Int8(), 1e-3),
+        (tf_gc.Float16(), 1e-6),
+        (tf_gc.BFloat16(), 1e-5),
+    )
+    def test_a_copy_follows_the_variable(self, compressor, tolerance):
+        pushes = 30
+        read, (value,), _, _ = shared_cluster(1).run(
+            programs.push_in_turn, pushes, compression=compressor
+        )
+        # A random walk: without pulls the mean square would be about 30.
+        before_last = value + programs.gaussian([pushes - 1, 0])
+        self.assertLess(np.mean(np.square(read[-1][0] - before_last)), tolerance)
+
+    def test_one_pull_and_one_push_whatever_the_number_of_variables(self):
+        _, _, _, traffic = shared_cluster(1).run(
+            programs.push_in_turn, 6, shapes=((32, 32),) * 50, compression=tf_gc.ThreeLC()
+        )
+        self.assertEqual(traffic["pulls"], 6)
+        self.assertEqual(traffic["pushes"], 6)
+        self.assertLess(traffic["bits_per_value_pushed"], 1.8)
+
+    def test_small_variables_travel_exactly(self):
+        read, _values, _, traffic = shared_cluster(1).run(
+            programs.push_in_turn, 4, shapes=(_SHAPE, (30,)), compression=tf_gc.ThreeLC()
+        )
+        expected = -total([programs.gaussian([step, 1], (30,)) for step in range(3)])
+        np.testing.assert_allclose(read[3][1], expected, rtol=1e-6, atol=1e-6)
+        compressors = {v["name"]: v["compressor"] for v in traffic["variables"]}
+        self.assertEqual(compressors["variable_1"], "Uncompressed()")
+
+    def test_bits_a_value(self):
+        _, _, _, traffic = shared_cluster(1).run(
+            programs.push_in_turn, 10, shapes=((256, 256),), compression=tf_gc.ThreeLC()
+        )
+        self.assertLess(traffic["bits_per_value_pushed"], 1.6)
+        # The first pull is the whole model.
+        self.assertLess(traffic["bytes_pulled"], 4 * 256 * 256 + 9 * 1.61 / 8 * 256 * 256)
+
+    @parameterized.parameters("assign", "function", "scatter", "restore")
+    def test_a_write_from_outside_reaches_the_workers(self, write):
+        _, written, after, _ = shared_cluster(1).run(programs.write_from_outside, write)
+        np.testing.assert_array_equal(after[0], written)
+
+    def test_a_checkpoint_holds_residuals(self):
+        with tempfile.TemporaryDirectory() as directory:
+            saved, between, restored, read = shared_cluster(2).run(
+                programs.save_and_restore, directory, 2
+            )
+            self.assertGreater(np.abs(saved[1]).max(), 0)
+            self.assertGreater(np.abs(saved[0] - between[0]).max(), 0)
+            np.testing.assert_array_equal(restored[0], saved[0])
+            np.testing.assert_allclose(restored[1], saved[1], rtol=1e-6, atol=1e-7)
+            np.testing.assert_array_equal(read, saved[0])
+            value, residual = shared_cluster(1).run(programs.restore_elsewhere, directory)
+            np.testing.assert_array_equal(value, saved[0])
+            np.testing.assert_allclose(residual, saved[1], rtol=1e-6, atol=1e-7)
+
+
+class SynchronousTest(parameterized.TestCase):
+    def test_an_update_is_the_mean_of_a_round(self):
+        _, (value,), (residual,), traffic = shared_cluster(1).run(
+            programs.push_in_turn,
+            7,
+            compression=tf_gc.Policy(),
+            synchronous=True,
+            replicas_to_aggregate=3,
+        )
+        gradients = [programs.gaussian([step, 0]) for step in range(7)]
+        expected = -(np.mean(gradients[:3], axis=0) + np.mean(gradients[3:6], axis=0))
+        np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(residual, gradients[6], rtol=1e-6, atol=1e-6)  # waits
+        self.assertEqual(traffic["updates"], 2)
+
+    @parameterized.parameters(None, tf_gc.ThreeLC(), tf_gc.THC(), tf_gc.Int8())
+    def test_nothing_is_lost_when_pushes_come_too_late(self, compressor):
+        count = 60
+        value, residual, traffic = shared_cluster(3).run(
+            programs.push_at_once, count, compression=compressor, synchronous=True
+        )
+        pushed = total([programs.gaussian([step, 0]) for step in range(count)])
+        # Without feedback each push is off by up to half of a level, M / 254.
+        atol = count * 8 / 254 if isinstance(compressor, tf_gc.Int8) else 1e-3
+        np.testing.assert_allclose(residual - 3 * value, pushed, rtol=0, atol=atol)
+        self.assertEqual(traffic["updates"], traffic["pushes"] // 3)
+        self.assertEqual(traffic["pushes"] + traffic["dropped_pushes"], count)
+
+    def test_a_fraction_closes_a_round(self):
+        _, _, traffic = shared_cluster(3).run(
+            programs.push_at_once,
+            40,
+            compression=tf_gc.ThreeLC(),
+            synchronous=True,
+            replicas_to_aggregate=10,
+            aggregation_fraction=0.75,
+        )
+        self.assertEqual(traffic["updates"], traffic["pushes"] // 8)
+
+    def test_two_optimizers_have_rounds_of_their_own(self):
+        order = (0, 1, 0, 0, 1, 1, 0, 1)
+        values = shared_cluster(1).run(
+            programs.push_of_two_optimizers,
+            order,
+            compression=tf_gc.Policy(),
+            synchronous=True,
+            replicas_to_aggregate=2,
+        )
+        for which in range(2):
+            mine = [programs.gaussian([i, which]) for i, o in enumerate(order) if o == which]
+            np.testing.assert_allclose(-2 * values[which], total(mine), rtol=1e-5, atol=1e-5)
+
+
+class AsynchronousTest(parameterized.TestCase):
+    def test_every_push_is_an_update(self):
+        value, residual, traffic = shared_cluster(3).run(
+            programs.push_at_once, 60, compression=tf_gc.ThreeLC()
+        )
+        pushed = total([programs.gaussian([step, 0]) for step in range(60)])
+        np.testing.assert_allclose(residual - value, pushed, rtol=0, atol=1e-3)
+        self.assertEqual(traffic["updates"], 60)
+        self.assertEqual(traffic["dropped_pushes"], 0)
+
+    def test_changes_are_encoded_once_for_all_workers(self):
+        _, _, traffic = shared_cluster(3).run(
+            programs.push_at_once, 60, compression=tf_gc.ThreeLC(), updates_per_version=3
+        )
+        self.assertLessEqual(traffic["encodings"], 20)
+        self.assertEqual(traffic["pulls"], 60)
+
+    def test_pushes_that_are_too_old_are_kept_by_the_worker(self):
+        value, residual, traffic = shared_cluster(3).run(
+            programs.push_at_once, 60, compression=tf_gc.ThreeLC(), max_staleness=0
+        )
+        pushed = total([programs.gaussian([step, 0]) for step in range(60)])
+        np.testing.assert_allclose(residual - value, pushed, rtol=0, atol=1e-3)
+        self.assertEqual(traffic["updates"] + traffic["dropped_pushes"], 60)
+
+
+class KerasTest(parameterized.TestCase):
+    @parameterized.parameters(
+        {"compression": None},
+        {"compression": None, "synchronous": True},
+        {"compression": tf_gc.ThreeLC()},
+        {"compression": tf_gc.ThreeLC(), "synchronous": True},
+        {"compression": tf_gc.THC(), "synchronous": True},
+        {"compression": tf_gc.Int8()},
+    )
+    def test_a_keras_3_model_learns_in_a_loop(self, **kwargs):
+        result = shared_cluster(2).run(programs.keras3_loop, 200, **kwargs)
+        self.assertGreater(result["accuracy"], 0.85)
+        if kwargs["compression"] or kwargs.get("synchronous"):
+            self.assertEqual(result["iterations"], result["traffic"]["updates"])
+
+    def test_mixed_precision_in_keras_3(self):
+        result = shared_cluster(2).run(
+            programs.keras3_loop, 200, dtype_policy="mixed_float16", compression=tf_gc.ThreeLC()
+        )
+        self.assertGreater(result["accuracy"], 0.85)
+
+    def test_keras_3_fit_says_what_to_use(self):
+        with self.assertRaisesRegex(WorkerError, "ClusterCoordinator, or tf_keras"):
+            shared_cluster(1).run(programs.keras3_fit)
+
+    @parameterized.named_parameters(
+        ("dense", {"layers": programs.dense_layers}),
+        ("lazy", {"layers": programs.lazy_layers}),
+        ("convolution", {"layers": programs.convolution_layers, "epochs": 6}),
+        ("adamw", {"optimizer": programs.adamw}),
+        ("legacy", {"optimizer": programs.legacy_sgd}),
+        ("mixed_precision", {"dtype_policy": "mixed_bfloat16"}),
+        ("steps_per_execution", {"steps_per_execution": 10}),
+        ("synchronous", {"synchronous": True}),
+        ("synchronous_steps", {"synchronous": True, "steps_per_execution": 10}),
+    )
+    def test_tf_keras_fit(self, kwargs):
+        result = shared_cluster(2).run(programs.fit, compression=tf_gc.ThreeLC(), **kwargs)
+        self.assertGreater(result["accuracy"][-1], 0.75)
+        self.assertLess(result["loss"][-1], result["loss"][0])
+        if not kwargs.get("synchronous"):
+            self.assertEqual(result["iterations"], result["traffic"]["updates"])
+
+    @parameterized.parameters(False, True)
+    def test_two_servers(self, synchronous):
+        result = shared_cluster(2, 2).run(
+            programs.fit, compression=tf_gc.ThreeLC(), synchronous=synchronous
+        )
+        self.assertGreater(result["accuracy"][-1], 0.75)
+
+    def test_sharded_variables(self):
+        result = shared_cluster(2, 2).run(programs.fit, compression=tf_gc.ThreeLC(), shards=2)
+        self.assertGreater(result["accuracy"][-1], 0.75)
+
+    @parameterized.product(synchronous=(False, True), sparse_as_dense=(False, True))
+    def test_embeddings(self, synchronous, sparse_as_dense):
+        result = shared_cluster(2).run(
+            programs.fit_embedding, synchronous=synchronous, sparse_as_dense=sparse_as_dense
+        )
+        self.assertGreater(result["accuracy"][-1], 0.8)
+
+
+class FailureTest(absltest.TestCase):
+    """Processes that die or stop while others train."""
+
+    def setUp(self):
+        super().setUp()
+        self._directory = pathlib.Path(self.create_tempdir().full_path)
+
+    def _begin(self, cluster, function, **kwargs):
+        """Begins, and waits until training is under way."""
+        cluster.begin(function, str(self._directory), **kwargs)
+        deadline = time.monotonic() + 120
+        while not (self._directory / "started").exists():
+            self.assertLess(time.monotonic(), deadline, "training has not begun")
+            time.sleep(0.1)
+
+    def _end(self, cluster):
+        (self._directory / "stop").touch()
+        return cluster.result()
+
+    def test_training_goes_on_without_a_killed_worker_and_with_it_again(self):
+        with server_clusters.ServerCluster(2) as cluster:
+            self._begin(cluster, programs.fit_until, compression=tf_gc.ThreeLC())
+            cluster.kill("worker", 1)
+            time.sleep(6)
+            cluster.start("worker", 1)
+            time.sleep(10)
+            epochs, _ = self._end(cluster)
+        self.assertGreater(epochs[-1]["accuracy"], 0.9)
+
+    def test_a_killed_server_is_a_clear_error(self):
+        with server_clusters.ServerCluster(1) as cluster:
+            self._begin(cluster, programs.fit_until, compression=tf_gc.ThreeLC())
+            cluster.kill("ps", 0)
+            with self.assertRaisesRegex(WorkerError, "Unavailable"):
+                cluster.result()
+
+    def test_a_stopped_worker_does_not_hold_up_the_others(self):
+        with server_clusters.ServerCluster(3) as cluster:
+            self._begin(
+                cluster, programs.updates_until, compression=tf_gc.ThreeLC(), synchronous=True
+            )
+            cluster.stop("worker", 2)
+            time.sleep(20)
+            cluster.resume("worker", 2)
+            updates = self._end(cluster)
+        stopped = updates[2:36]  # the machine may be busy
+        self.assertGreater(np.mean(np.greater(stopped, 0)), 0.8, updates)
+
+
+if __name__ == "__main__":
+    absltest.main()
