@@ -15,3 +15,10 @@ launch=(.venv/bin/tf_gc-launch --workers 2)
 if [ "$(id -u)" = 0 ]; then
   "${launch[@]}" --bandwidth 100mbit benchmarks/all_reduce_benchmark.py --turns 2 --steps 5
 fi
+
+servers=(.venv/bin/tf_gc-launch --workers 3 --ps 1)
+"${servers[@]}" benchmarks/parameter_server_benchmark.py
+if [ "$(id -u)" = 0 ]; then
+  "${servers[@]}" --bandwidth 100mbit benchmarks/parameter_server_benchmark.py \
+    --variables 1 --rows 1024 --columns 1024 --steps 18 --steps_per_call 3 --turns 2
+fi
