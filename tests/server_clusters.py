@@ -19,15 +19,17 @@ class ServerCluster:
       workers: their number.
       ps: the number of parameter servers.
       environment: variables that all processes get, besides those of this one.
+      ps_program: what parameter servers run, as arguments of Python.
     """
 
-    def __init__(self, workers, ps=1, environment=None):
+    def __init__(self, workers, ps=1, environment=None, ps_program=("-m", "tf_gc.server")):
         ports = iter(free_ports(workers + ps + 1))
         self._cluster = {
             job: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
             for job, count in (("worker", workers), ("ps", ps), ("chief", 1))
         }
         self._environment = environment or {}
+        self._programs = {"worker": ("-m", "tf_gc.server"), "ps": ps_program}
         self._servers = {}
         with contextlib.ExitStack() as resources:
             self._logs = resources.enter_context(tempfile.TemporaryDirectory())
@@ -76,7 +78,7 @@ class ServerCluster:
         }
         with open(self.log(job, index), "a", encoding="utf-8") as output:
             self._servers[job, index] = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tf_gc.server"],
+                [sys.executable, "-P", *self._programs[job]],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -1,6 +1,7 @@
 """tf_gc.ops: parameter servers and their workers, all in one process."""
 
 import itertools
+import os
 import threading
 import time
 
@@ -359,6 +360,25 @@ class WaitingTest(OpTestCase):
         self.cluster.wait_until_parked(0)
         # The server goes on.
         self.assertEqual(self.cluster.end_update(), 2)
+
+    def test_pulls_that_wake_while_the_server_encodes(self):
+        # They must not take the threads that encoding needs, and wait there for the server.
+        cluster = Cluster([tf.Variable(tf.zeros([1 << 20]))], pull="three_lc", synchronous=True)
+        Worker(cluster).follow()
+        stop = threading.Event()
+
+        def pull():
+            while not stop.is_set():
+                version = cluster.counters()["version"]
+                ops.pull(cluster.server, tf.constant([version, 500], tf.int64), [0])
+
+        joins = [self.on_a_thread(pull) for _ in range(4 * os.cpu_count())]
+        for i in range(40):
+            cluster.variables[0].assign_add(testing.gaussian([1 << 20], i))
+            self.assertEqual(cluster.end_update(), i + 2)
+        stop.set()
+        for join in joins:
+            self.assertIsNone(join())
 
 
 class VariablesTest(OpTestCase):
