@@ -305,9 +305,11 @@ class FailureTest(absltest.TestCase):
             "config = tf.distribute.cluster_resolver.TFConfigClusterResolver(); "
             "tf.distribute.Server(config.cluster_spec(), 'ps', 0, protocol='grpc').join()"
         )
-        with server_clusters.ServerCluster(1, ps_program=("-c", stock)) as cluster:
-            with self.assertRaisesRegex(WorkerError, "ps 0 has not loaded tf_gc"):
-                cluster.run(programs.make_strategy, compression=tf_gc.ThreeLC())
+        with (
+            server_clusters.ServerCluster(1, ps_program=("-c", stock)) as cluster,
+            self.assertRaisesRegex(WorkerError, "ps 0 has not loaded tf_gc"),
+        ):
+            cluster.run(programs.make_strategy, compression=tf_gc.ThreeLC())
 
     def test_a_stopped_worker_does_not_hold_up_the_others(self):
         with server_clusters.ServerCluster(3) as cluster:
