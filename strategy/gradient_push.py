@@ -92,7 +92,7 @@ class _Part:
         self.ready = None
         self._dense = []  # (index of the pair, gradient, ServerVariable)
         self._sparse = []
-        self._model = self._push = self._version = None
+        self._model = self._push = self._arrived = self._version = None
 
     def add(self, index, gradient, entry):
         is_sparse = isinstance(gradient, tf.IndexedSlices)
@@ -119,8 +119,11 @@ class _Part:
 
     def accumulate(self, is_master):
         with self.server.scope():
+            # What the server's operations take. The condition around the update would else take
+            # the push where it was made, and send it a second time.
+            self._arrived = tf.identity(self._push)
             self.accepted, self.ready = ops.accumulate_push(
-                self.server.handle, self._push, master=is_master
+                self.server.handle, self._arrived, master=is_master
             )
 
     def take(self):
@@ -128,7 +131,7 @@ class _Part:
         with self.server.scope():
             dense, indices, values = ops.take_gradients(
                 self.server.handle,
-                self._push,
+                self._arrived,
                 ids=[entry.id for _, _, entry in self._dense],
                 shapes=[entry.shape for _, _, entry in self._dense],
                 sparse_ids=[entry.id for _, _, entry in self._sparse],

@@ -87,6 +87,41 @@ def push_in_turn(count, shapes=(_SHAPE,), **kwargs):
     return read, loop.values, residuals, loop.strategy.traffic.as_dict()
 
 
+def loopback_bytes(steps, shape, **kwargs):
+    """Takes steps whose gradients are made on the worker.
+
+    Returns the bytes that the loopback interface has sent meanwhile, and those of `traffic`.
+    """
+    strategy = make_strategy(**kwargs)
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros(shape))
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+
+    def update(grads_and_vars):
+        ((gradient, updated),) = grads_and_vars
+        updated.assign_sub(gradient)
+
+    def step():
+        with tf.GradientTape():
+            gradient = tf.random.normal(shape) + 1e-6 * tf.identity(variable)
+        strategy.push_gradients([(gradient, variable)], update)
+
+    train_step = tf.function(lambda: strategy.run(step))
+
+    def counts():
+        traffic = strategy.traffic
+        sent = pathlib.Path("/sys/class/net/lo/statistics/tx_bytes").read_text(encoding="ascii")
+        return int(sent), traffic.bytes_pushed + traffic.bytes_pulled
+
+    coordinator.schedule(train_step)
+    coordinator.join()
+    before = counts()
+    for _ in range(steps):
+        coordinator.schedule(train_step)
+    coordinator.join()
+    return np.subtract(counts(), before).tolist()
+
+
 def push_at_once(count, **kwargs):
     """Pushes from all workers at the same time; returns values, residual and traffic."""
     loop = Loop(**kwargs)
@@ -353,6 +388,95 @@ def restore_elsewhere(directory):
     checkpoint = tf.train.Checkpoint(variable=loop.variables[0], residuals=loop.strategy.residuals)
     checkpoint.restore(tf.train.latest_checkpoint(directory)).assert_consumed()
     return loop.values[0], loop.strategy.residuals.total("variable_0").numpy()
+
+
+def push_and_save(directory, every, **kwargs):
+    """Pushes gaussian gradients of two variables in turn, for ever, saving every so many pushes."""
+    loop, checkpoint, manager = _saved_loop(directory, **kwargs)
+    while True:
+        _push_saved(loop, checkpoint, every)
+        manager.save(checkpoint_number=checkpoint.pushes.numpy())
+        if checkpoint.pushes.numpy() >= 2 * every:
+            pathlib.Path(directory, "started").touch()
+
+
+def restore_and_push(directory, count, **kwargs):
+    """Goes on where `push_and_save` had saved; returns all there is to see before and after."""
+    loop, checkpoint, manager = _saved_loop(directory, **kwargs)
+    checkpoint.restore(manager.latest_checkpoint).assert_consumed()
+
+    def state():
+        residuals = [loop.strategy.residuals.total(f"variable_{i}").numpy() for i in range(2)]
+        return int(checkpoint.pushes.numpy()), loop.values, residuals
+
+    restored = state()
+    read = _push_saved(loop, checkpoint, count)
+    return restored, read, state()
+
+
+def _saved_loop(directory, **kwargs):
+    loop = Loop((_SHAPE, _SHAPE), **kwargs)
+    checkpoint = tf.train.Checkpoint(
+        variables=loop.variables, residuals=loop.strategy.residuals, pushes=tf.Variable(0)
+    )
+    return loop, checkpoint, tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
+
+
+def _push_saved(loop, checkpoint, count):
+    done = int(checkpoint.pushes.numpy())
+    read = loop.push_all([[gaussian([done + n, i]) for i in range(2)] for n in range(count)])
+    checkpoint.pushes.assign_add(count)
+    return read
+
+
+def fit_and_save(directory, **kwargs):
+    """tf_keras's fit from the last checkpoint on, saving after every epoch, until "stop".
+
+    Returns what the epochs were like, and the number of updates with which it began.
+    """
+    import tf_keras
+
+    tf_keras.utils.set_random_seed(0)
+    strategy = make_strategy(**kwargs)
+    model = _tf_keras_model(strategy, dense_layers, adam)
+    checkpoint = tf.train.Checkpoint(
+        model=model, optimizer=model.optimizer, residuals=strategy.residuals
+    )
+    manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
+    manager.restore_or_initialize()
+    begun = int(model.optimizer.iterations.numpy())
+    epochs = []
+
+    class Save(tf_keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            del epoch
+            epochs.append(dict(logs))
+            manager.save()
+            pathlib.Path(directory, "started").touch()
+            self.model.stop_training = pathlib.Path(directory, "stop").exists()
+
+    creator = tf_keras.utils.experimental.DatasetCreator(lambda context: dataset())
+    model.fit(creator, epochs=10_000, steps_per_epoch=40, verbose=0, callbacks=[Save()])
+    return epochs, begun
+
+
+def bytes_of_steps(count, change=None, **kwargs):
+    """Pushes in turn; returns the bytes that each step has pushed and pulled.
+
+    Args:
+      count: the number of steps.
+      change: a step, and the value that the compressor's multiplier is assigned before it.
+      kwargs: of the strategy.
+    """
+    loop = Loop(**kwargs)
+    totals = []
+    for step in range(count):
+        if change is not None and step == change[0]:
+            kwargs["compression"].sparsity_multiplier.assign(change[1])
+        loop.push_all([[gaussian([step])]])
+        traffic = loop.strategy.traffic
+        totals.append((traffic.bytes_pushed, traffic.bytes_pulled))
+    return np.diff([(0, 0), *totals], axis=0).tolist()
 
 
 def fit_until(directory, **kwargs):

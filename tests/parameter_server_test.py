@@ -5,6 +5,7 @@ import tempfile
 import time
 import unittest
 
+import keras
 import numpy as np
 import parameter_server_programs as programs
 import server_clusters
@@ -84,6 +85,21 @@ class PushAndPullTest(parameterized.TestCase):
         self.assertEqual(traffic["pulls"], 6)
         self.assertEqual(traffic["pushes"], 6)
         self.assertLess(traffic["bits_per_value_pushed"], 1.8)
+
+    @parameterized.product(
+        compression=(tf_gc.Policy(), tf_gc.ThreeLC(), tf_gc.THC()), synchronous=(False, True)
+    )
+    def test_what_is_counted_is_what_is_sent(self, compression, synchronous):
+        steps = 20
+        sent, counted = shared_cluster(1).run(
+            programs.loopback_bytes,
+            steps,
+            (1024, 512),
+            compression=compression,
+            synchronous=synchronous,
+        )
+        self.assertGreater(sent, counted)
+        self.assertLess(sent, 1.05 * counted + 12 * 1024 * steps)
 
     def test_small_variables_travel_exactly(self):
         read, _values, _, traffic = shared_cluster(1).run(
@@ -201,6 +217,43 @@ class AsynchronousTest(parameterized.TestCase):
         self.assertEqual(traffic["updates"] + traffic["dropped_pushes"], 60)
 
 
+class ScheduleTest(parameterized.TestCase):
+    """Compressors whose hyper-parameters change, on pushes and pulls alike."""
+
+    def _assert_fewer_bytes_from(self, step, counts):
+        """Checks what steps have pushed; they pull what was published in the step before."""
+        pushed, pulled = np.transpose(counts)
+        self.assertGreater(min(pushed[:step]), 2 * max(pushed[step:]))
+        # The first pull is the whole model.
+        self.assertGreater(min(pulled[1 : step + 1]), 1.5 * max(pulled[step + 1 :]))
+
+    def test_a_schedule_changes_pushes_and_pulls(self):
+        schedule = keras.optimizers.schedules.PiecewiseConstantDecay([3], [1.0, 1.99])
+        counts = shared_cluster(1).run(
+            programs.bytes_of_steps, 8, compression=tf_gc.ThreeLC(schedule)
+        )
+        self._assert_fewer_bytes_from(4, counts)
+
+    def test_a_value_that_the_program_assigns(self):
+        multiplier = tf_gc.schedules.Adjustable(1.0)
+        counts = shared_cluster(2).run(
+            programs.bytes_of_steps, 8, change=(4, 1.99), compression=tf_gc.ThreeLC(multiplier)
+        )
+        self._assert_fewer_bytes_from(4, counts)
+
+    @parameterized.parameters(tf_gc.ThreeLC, tf_gc.THC, tf_gc.Int8)
+    def test_the_first_steps_are_exact(self, compressor):
+        read, _, _, _ = shared_cluster(1).run(
+            programs.push_in_turn, 8, compression=compressor(start_step=4)
+        )
+        expected = np.zeros(_SHAPE, np.float32)
+        differs = []
+        for step in range(8):
+            differs.append(not np.array_equal(read[step][0], expected))
+            expected = expected - programs.gaussian([step, 0])
+        self.assertEqual(differs, [False] * 5 + [True] * 3)
+
+
 class KerasTest(parameterized.TestCase):
     @parameterized.parameters(
         {"compression": None},
@@ -263,7 +316,7 @@ class KerasTest(parameterized.TestCase):
         self.assertGreater(result["accuracy"][-1], 0.8)
 
 
-class FailureTest(absltest.TestCase):
+class FailureTest(parameterized.TestCase):
     """Processes that die or stop while others train."""
 
     def setUp(self):
@@ -273,6 +326,9 @@ class FailureTest(absltest.TestCase):
     def _begin(self, cluster, function, **kwargs):
         """Begins, and waits until training is under way."""
         cluster.begin(function, str(self._directory), **kwargs)
+        self._wait_for_start()
+
+    def _wait_for_start(self):
         deadline = time.monotonic() + 120
         while not (self._directory / "started").exists():
             self.assertLess(time.monotonic(), deadline, "training has not begun")
@@ -298,6 +354,46 @@ class FailureTest(absltest.TestCase):
             cluster.kill("ps", 0)
             with self.assertRaisesRegex(WorkerError, "Unavailable"):
                 cluster.result()
+
+    def _save_until_a_server_is_killed(self, function, *args, **kwargs):
+        with server_clusters.ServerCluster(2, 2) as cluster:
+            cluster.begin(function, str(self._directory), *args, **kwargs)
+            self._wait_for_start()
+            cluster.kill("ps", 1)
+            with self.assertRaisesRegex(WorkerError, "Unavailable"):
+                cluster.result()
+
+    @parameterized.parameters(False, True)
+    def test_nothing_is_lost_when_a_new_cluster_restores_a_checkpoint(self, synchronous):
+        kwargs = {
+            "compression": tf_gc.ThreeLC(1.75),
+            "synchronous": synchronous,
+            "replicas_to_aggregate": 1 + synchronous,
+        }
+        self._save_until_a_server_is_killed(programs.push_and_save, 5, **kwargs)
+        with server_clusters.ServerCluster(3, 2) as cluster:
+            restored, read, after = cluster.run(
+                programs.restore_and_push, str(self._directory), 7, **kwargs
+            )
+        self.assertGreaterEqual(restored[0], 10)
+        self.assertEqual(after[0], restored[0] + 7)
+        np.testing.assert_array_equal(read[0], restored[1])
+        pushes_in_update = kwargs["replicas_to_aggregate"]
+        for count, values, residuals in (restored, after):
+            for i in range(2):
+                pushed = total([programs.gaussian([n, i]) for n in range(count)])
+                delivered = -pushes_in_update * values[i]
+                np.testing.assert_allclose(delivered + residuals[i], pushed, rtol=0, atol=1e-3)
+
+    def test_fit_goes_on_from_a_checkpoint_after_a_server_was_killed(self):
+        kwargs = {"compression": tf_gc.ThreeLC()}
+        self._save_until_a_server_is_killed(programs.fit_and_save, **kwargs)
+        (self._directory / "stop").touch()
+        with server_clusters.ServerCluster(2, 2) as cluster:
+            epochs, begun = cluster.run(programs.fit_and_save, str(self._directory), **kwargs)
+        self.assertGreaterEqual(begun, 40)
+        self.assertLen(epochs, 1)
+        self.assertGreater(epochs[0]["accuracy"], 0.75)
 
     def test_a_server_without_tf_gc_is_named(self):
         stock = (
