@@ -63,8 +63,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
       synchronous: whether an update takes the mean of several pushes that were
         all computed on the newest version of the model. A push that comes too late
         is dropped, and the worker keeps what it held for its next one. No worker
-        waits for another for longer than half of a step. If False, every push is an
-        update.
+        waits for another for longer than a step. If False, every push is an update.
       replicas_to_aggregate: pushes for an update; the number of workers if None.
       aggregation_fraction: the part of `replicas_to_aggregate` that closes a
         round, in (0, 1]; less than 1 leaves stragglers behind.

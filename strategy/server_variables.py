@@ -19,7 +19,7 @@ class ServerVariable:
     """A variable, as its server and the workers know it.
 
     Attributes:
-      id: its number, which messages carry; unique in the strategy.
+      id: its number, which messages carry; unique in the program.
       name: its name, for the policy, the traffic and checkpoints.
       shape: its shape, as a tuple.
       compressor: what its gradients and its changes travel by.

@@ -91,8 +91,8 @@ PullRequest LocalModel::Request(const std::vector<uint32_t>& ids) const {
 PullRequest LocalModel::RequestLocked(const std::vector<uint32_t>& ids) const {
   PullRequest request;
   request.version = version_;
-  if (accepted_version_ == version_ && pushed_micros_ > applied_micros_) {
-    request.patience_micros = (pushed_micros_ - applied_micros_) / 2;
+  if (settled_version_ == version_ && settled_micros_ > applied_micros_) {
+    request.patience_micros = settled_micros_ - applied_micros_;
   }
   for (const uint32_t id : ids) {
     const auto found = variables_.find(id);
@@ -230,8 +230,7 @@ absl::Status LocalModel::EncodePush(uint32_t channel,
     EncodeSparse(gradient, &writer);
   }
   ++pushes_;
-  accepted_version_ = -1;
-  pushed_micros_ = env_->NowMicros();
+  settled_version_ = -1;
   uint8_t* bytes = nullptr;
   status = allocate(writer.size(), &bytes);
   if (status.ok()) writer.Write(bytes);
@@ -403,10 +402,9 @@ absl::Status LocalModel::SettlePush(const uint8_t* bytes, int64_t size,
   const absl::Status read = ReadMessage(Kind::kPush, bytes, size, &message);
   if (!read.ok()) return read;
   std::lock_guard<std::mutex> lock(mutex_);
-  if (accepted) {
-    accepted_version_ = message.version;
-    return absl::OkStatus();
-  }
+  settled_version_ = message.version;
+  settled_micros_ = env_->NowMicros();
+  if (accepted) return absl::OkStatus();
   for (const Message::Entry& entry : message.entries) {
     const absl::Status taken = TakeBack(entry, parallel_for);
     if (!taken.ok()) return taken;

@@ -52,9 +52,9 @@ class LocalModel : public tensorflow::ResourceBase {
 
   // ---- Pulls
 
-  // What there is of these variables. Its patience is half of the time that the
-  // worker has last taken from a pull to a push, if that push was accepted and
-  // the model is still the one it was computed on; else 0.
+  // What there is of these variables. Its patience is the time that the last
+  // step took, from its pull to the server's answer to its push, if the model
+  // is still the one that it was computed on; else 0.
   PullRequest Request(const std::vector<uint32_t>& ids) const;
 
   // Makes the copies those of the server's version. Nothing is changed if the
@@ -147,8 +147,8 @@ class LocalModel : public tensorflow::ResourceBase {
   std::map<uint32_t, Variable> variables_;
   uint64_t pushes_ = 0;
   uint64_t applied_micros_ = 0;
-  uint64_t pushed_micros_ = 0;
-  int64_t accepted_version_ = -1;  // of the last push, if it was accepted
+  uint64_t settled_micros_ = 0;
+  int64_t settled_version_ = -1;  // of the last push; -1 while it is under way
 };
 
 }  // namespace tf_gc::parameter_server

@@ -393,7 +393,7 @@ class FakeEnv : public tensorflow::EnvWrapper {
   uint64_t now = 1000000;
 };
 
-TEST(LocalModelTest, PatienceIsHalfOfAStepThatWasAccepted) {
+TEST(LocalModelTest, PatienceIsThatOfTheLastStepOnThisModel) {
   const VariableInfo variable = MakeVariable(1, {2});
   Fixture fixture({variable});
   FakeEnv env;
@@ -409,6 +409,8 @@ TEST(LocalModelTest, PatienceIsHalfOfAStepThatWasAccepted) {
     Buffer message;
     ExpectOk(model->EncodePush(0, {{1, &variable.push, 1, 0, ToTensor({1, 2})}},
                                {}, SingleThread, To(&message)));
+    EXPECT_EQ(model->Request({1}).patience_micros, 0);
+    env.now += 1000;
     ExpectOk(model->SettlePush(message.data(), message.size(), accepted,
                                SingleThread));
   };
@@ -419,14 +421,12 @@ TEST(LocalModelTest, PatienceIsHalfOfAStepThatWasAccepted) {
   env.now += 3000;
   push(true);
   env.now += 500;
-  EXPECT_EQ(patience(), 1500);
+  EXPECT_EQ(patience(), 4000);
   pull();  // nothing new, after some waiting
   EXPECT_EQ(patience(), 0);
   env.now += 2000;
   push(false);
-  EXPECT_EQ(patience(), 0);
-  push(true);
-  EXPECT_EQ(patience(), 1000);
+  EXPECT_EQ(patience(), 3000);
   fixture.Set(1, {5, 6});
   fixture.EndUpdate();
   pull();
