@@ -36,6 +36,7 @@ benchmark: setup
 
 evaluate: setup
 	@$(PYTHON) examples/evaluate.py
+	@$(PYTHON) examples/evaluate_servers.py
 
 wheel: setup
 	@$(PYTHON) -m pip wheel -q --no-deps --no-build-isolation --wheel-dir dist .

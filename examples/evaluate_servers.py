@@ -1,0 +1,164 @@
+"""Trains `digits` and `bytes_lm` on parameter servers; writes the tables of docs/.
+
+    sudo python examples/evaluate_servers.py  # all of it: about two hours on two cores
+    python examples/evaluate_servers.py --programs digits --settings none,3lc --seeds 0
+    python examples/evaluate_servers.py --report_only # from the trainings that are there
+
+With TensorFlow's strategy and with tf_gc's, asynchronous and synchronous, with each number of
+servers: always the same number of updates. Each is a cluster of its own; its report goes to a file
+under --out, and a training whose file is there is not done again. Seconds an update are measured on
+loopback in the whole training with the first seed and, with root, in short ones on links of
+--bandwidth.
+"""
+
+import pathlib
+import sys
+from typing import NamedTuple
+
+import rich.console
+import trainings
+from absl import app, flags
+
+FLAGS = flags.FLAGS
+flags.DEFINE_integer("workers", 3, "Worker processes of each training.", lower_bound=1)
+flags.DEFINE_list("servers", ["1", "2"], "Numbers of parameter servers.")
+flags.DEFINE_list("settings", None, "Names of SETTINGS in this file; default: all.")
+flags.DEFINE_list("seeds", ["0", "1", "2"], "Trainings with each setting.")
+flags.DEFINE_list("measure", ["accuracy", "bandwidth"], "What to measure.")
+flags.DEFINE_string("out", "results/evaluate_servers", "Directory for the trainings' reports.")
+
+
+class Setting(NamedTuple):
+    """One row of the tables, for a number of servers."""
+
+    name: str
+    title: str
+    compressor: str
+    synchronous: bool = False
+
+
+_COMPRESSORS = (
+    ("float32", "float32", "Uncompressed()"),
+    ("3lc", "3LC, s = 1", "ThreeLC()"),
+    ("thc", "THC", "THC()"),
+    ("int8", "8-bit integers", "Int8()"),
+)
+SETTINGS = (
+    Setting("none", "TensorFlow", "none"),
+    *(Setting(name, title, compressor) for name, title, compressor in _COMPRESSORS),
+    *(
+        Setting(f"{name}-synchronous", f"{title}, synchronous", compressor, synchronous=True)
+        for name, title, compressor in _COMPRESSORS
+    ),
+)
+
+# steps_per_epoch are updates.
+ACCURACY_FLAGS = {
+    "digits": ("--epochs=12", "--steps_per_epoch=44"),
+    "bytes_lm": ("--batch_size=4", "--epochs=6", "--steps_per_epoch=80"),
+}
+TIMING_FLAGS = {
+    "digits": ("--epochs=2", "--steps_per_epoch=12"),
+    "bytes_lm": ("--batch_size=4", "--epochs=2", "--steps_per_epoch=12"),
+}
+
+
+def selected_settings() -> list[Setting]:
+    names = [setting.name for setting in SETTINGS]
+    unknown = set(FLAGS.settings or ()) - set(names)
+    if unknown:
+        raise app.UsageError(f"--settings: no {', '.join(sorted(unknown))}; {', '.join(names)}")
+    return [s for s in SETTINGS if FLAGS.settings is None or s.name in FLAGS.settings]
+
+
+def trainings_of(
+    program: str, setting: Setting, servers: str, measure: str
+) -> list[trainings.Training]:
+    """Returns those that make one figure of the table: one for each seed."""
+    flags_of = ACCURACY_FLAGS if measure == "accuracy" else TIMING_FLAGS
+    mode = ("--synchronous",) if setting.synchronous else ()
+    return [
+        trainings.Training(
+            program,
+            f"{program}, {setting.title}, {servers} servers, {measure}, seed {seed}",
+            pathlib.Path(FLAGS.out, program, f"{setting.name}-{servers}-{measure}-{seed}.json"),
+            setting.compressor,
+            (*flags_of[program], f"--seed={seed}", *mode),
+            FLAGS.workers,
+            servers=int(servers),
+            on_links=measure == "bandwidth",
+        )
+        for seed in (FLAGS.seeds if measure == "accuracy" else FLAGS.seeds[:1])
+    ]
+
+
+def headings(program: str) -> list[str]:
+    return [
+        program,
+        "servers",
+        trainings.METRICS[program].unit,
+        "bits pushed",
+        "pulled",
+        "updates",
+        "ms an update, loopback",
+        FLAGS.bandwidth,
+    ]
+
+
+def rows(program: str) -> list[list[str]]:
+    """Returns a line for every setting that has been trained."""
+    lines = []
+    for servers in FLAGS.servers:
+        for setting in SETTINGS:
+            finals = trainings.reports(trainings_of(program, setting, servers, "accuracy"))
+            if not finals:
+                continue
+            on_links = trainings.reports(trainings_of(program, setting, servers, "bandwidth"))
+            lines.append(
+                [
+                    setting.title,
+                    servers,
+                    trainings.METRICS[program].mean(finals),
+                    trainings.mean([_bits(report, "pushed") for report in finals], "{:.2f}"),
+                    trainings.mean([_bits(report, "pulled") for report in finals], "{:.2f}"),
+                    trainings.mean([r["epochs"][-1]["updates"] for r in finals], "{:.0f}"),
+                    *(
+                        trainings.mean([1000 * r["seconds_per_update"] for r in timed], "{:.0f}")
+                        for timed in (finals[:1], on_links)
+                    ),
+                ]
+            )
+    return lines
+
+
+def _bits(report, direction):
+    if report["compressor"] == "none":
+        return 32
+    return report["traffic"][f"bits_per_value_{direction}"]
+
+
+def main(argv):
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected argument: {argv[1]}")
+    console = rich.console.Console(width=None if sys.stdout.isatty() else 140)
+    wanted = [
+        training
+        for measure in FLAGS.measure
+        for program in FLAGS.programs
+        for servers in FLAGS.servers
+        for setting in selected_settings()
+        for training in trainings_of(program, setting, servers, measure)
+    ]
+    succeeded = FLAGS.report_only or trainings.run_missing(wanted, console)
+    pages = pathlib.Path(FLAGS.docs, "parameter_server")
+    pages.mkdir(parents=True, exist_ok=True)
+    for program in FLAGS.programs:
+        table = headings(program), rows(program)
+        console.print(trainings.terminal_table(*table))
+        (pages / f"{program}.md").write_text(trainings.markdown_table(*table), encoding="utf-8")
+    console.print(f"Written: tables in {pages}")
+    return 0 if succeeded else 1
+
+
+if __name__ == "__main__":
+    app.run(main)
