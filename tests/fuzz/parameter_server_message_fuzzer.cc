@@ -84,13 +84,9 @@ auto To(Buffer* message) {
 struct Pair {
   Pair() {
     Values values;
-    std::vector<DenseGradient> gradients;
     for (const VariableInfo& variable : Variables()) {
       CheckOk(server->AddVariable(variable, {}));
       values[variable.id] = Zeros(variable.size());
-      Tensor ones = NewFloats(variable.size());
-      ones.flat<float>().setConstant(1);
-      gradients.push_back({variable.id, &variable.push, 1, 0, ones});
     }
     const auto read = [&](const std::vector<Server::Handle>&, Values* found) {
       *found = values;
@@ -98,8 +94,7 @@ struct Pair {
     };
     CheckOk(server->Refresh(Ids(), read, SingleThread));
     Follow();
-    Buffer push;
-    CheckOk(model->EncodePush(0, gradients, {}, SingleThread, To(&push)));
+    const Buffer push = Push();
     bool accepted, ready;
     CheckOk(server->AccumulatePush(push.data(), push.size(), true, SingleThread,
                                    &accepted, &ready));
@@ -108,10 +103,27 @@ struct Pair {
     Follow();
   }
 
-  void Follow() {
+  Buffer Push() {
+    std::vector<DenseGradient> gradients;
+    for (const VariableInfo& variable : Variables()) {
+      Tensor ones = NewFloats(variable.size());
+      ones.flat<float>().setConstant(1);
+      gradients.push_back({variable.id, &variable.push, 1, 0, ones});
+    }
     Buffer message;
+    CheckOk(model->EncodePush(0, gradients, {}, SingleThread, To(&message)));
+    return message;
+  }
+
+  Buffer Pull(const PullRequest& request) {
+    Buffer message;
+    CheckOk(server->Pull(request, Ids(), To(&message)));
+    return message;
+  }
+
+  void Follow() {
+    const Buffer message = Pull(model->Request(Ids()));
     int64_t version;
-    CheckOk(server->Pull(model->Request(Ids()), Ids(), To(&message)));
     CheckOk(model->Apply(message.data(), message.size(), Pulled(), SingleThread,
                          &version));
   }
@@ -188,8 +200,33 @@ Buffer FuzzPull(const Buffer& pull) {
   return copies;
 }
 
+// What a worker or a server writes: a push, a whole model, what is new in it.
+Buffer MakeMessage(unsigned which) {
+  Pair pair;
+  if (which % 3 == 0) return pair.Push();
+  PullRequest request;
+  if (which % 3 == 1) return pair.Pull(request);
+  request.version = 1;
+  return pair.Pull(request);
+}
+
 }  // namespace
 }  // namespace tf_gc::parameter_server
+
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
+
+// Begins with real messages now and then: chance alone hardly finds one.
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size,
+                                          size_t max_size, unsigned seed) {
+  if (seed % 16 == 0) {
+    const auto message = tf_gc::parameter_server::MakeMessage(seed / 16);
+    if (message.size() <= max_size) {
+      size = message.size();
+      std::memcpy(data, message.data(), size);
+    }
+  }
+  return LLVMFuzzerMutate(data, size, max_size);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   namespace ps = tf_gc::parameter_server;
