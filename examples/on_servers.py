@@ -70,21 +70,28 @@ class _Trainer:
         self._iterator = iter(self._coordinator.create_per_worker_dataset(training.dataset))
         self._step = tf.function(self._train_step)
         self._test_step = tf.function(model.test_step)
+        self._steps = 0
 
     @property
     def updates(self) -> int:
-        return int(self._model.optimizer.iterations.numpy())
+        """The optimizer's updates so far.
+
+        Asynchronously every step is one. Keras's own count misses some of them with TensorFlow's
+        strategy, where two workers may read the same number, and both write the one after it.
+        """
+        return self._cluster.strategy.traffic.updates if FLAGS.synchronous else self._steps
 
     def train(self, updates: int) -> float:
         """Takes steps until there are so many more updates; returns the mean of their losses."""
         goal = self.updates + updates
         losses = []
         while (missing := goal - self.updates) > 0:
+            steps = missing * self._cluster.pushes_per_update
             losses += [
-                self._coordinator.schedule(self._step, args=(self._iterator,))
-                for _ in range(missing * self._cluster.pushes_per_update)
+                self._coordinator.schedule(self._step, args=(self._iterator,)) for _ in range(steps)
             ]
             self._coordinator.join()
+            self._steps += steps
         return float(np.mean([loss.fetch() for loss in losses]))
 
     def evaluate(self, test: common.Data) -> dict[str, float]:
