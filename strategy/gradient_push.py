@@ -92,7 +92,7 @@ class _Part:
         self.ready = None
         self._dense = []  # (index of the pair, gradient, ServerVariable)
         self._sparse = []
-        self._model = self._push = self._arrived = self._version = None
+        self._model = self._push = self._arrived = self._step = None
 
     def add(self, index, gradient, entry):
         is_sparse = isinstance(gradient, tf.IndexedSlices)
@@ -100,7 +100,7 @@ class _Part:
 
     def encode(self, step):
         self._model = worker_step.model_of(self.server)
-        self._version = step.version(self.server)
+        self._step = step.version(self.server) - 1  # the first version is 1
         entries = [entry for _, _, entry in self._dense]
         ids = [entry.id for entry in entries]
         with worker_step.on_worker():
@@ -109,10 +109,10 @@ class _Part:
                 [tf.cast(gradient, tf.float32) for _, gradient, _ in self._dense],
                 [tf.cast(gradient.indices, tf.int64) for _, gradient, _ in self._sparse],
                 [_rows(gradient) for _, gradient, _ in self._sparse],
-                self.server.multipliers(ids, self._version - 1),
+                self.server.multipliers(ids, self._step),
                 ids=ids,
                 codecs=[entry.codecs.push for entry in entries],
-                start_versions=[entry.compressor.start_step for entry in entries],
+                start_versions=[entry.start_version for entry in entries],
                 sparse_ids=[entry.id for _, _, entry in self._sparse],
                 channel=self._channel,
             )
@@ -150,7 +150,7 @@ class _Part:
             return ops.end_update(
                 self.server.handle,
                 self.server.handles,
-                self.server.multipliers(ids, self._version),
+                self.server.multipliers(ids, self._step),
                 ids=ids,
                 channel=self._channel,
             )

@@ -1,5 +1,7 @@
 """What the workers have not delivered to the servers, in checkpoints."""
 
+import re
+
 import tensorflow as tf
 from absl import logging
 from tensorflow.python.trackable import base as trackable
@@ -31,15 +33,15 @@ class ServerResiduals(trackable.Trackable):
         Raises:
           KeyError: there is no variable of this name.
         """
-        server, variable = self._variables()[name]
+        server, variable = self._variables()[_key(name)]
         return self._total(server, variable)
 
     def _variables(self):
-        """Returns name in a checkpoint -> (ServerVariables, ServerVariable)."""
+        """Returns key in a checkpoint -> (ServerVariables, ServerVariable)."""
         found = {}
         for server in self._servers.values():
             for variable in server.variables:
-                name = candidate = variable.name.replace("/", ".")
+                name = candidate = _key(variable.name)
                 suffix = 0
                 while candidate in found:
                     suffix += 1
@@ -74,6 +76,11 @@ class ServerResiduals(trackable.Trackable):
             except tf.errors.UnavailableError:
                 logging.warning("worker %d cannot be reached: its residuals are lost", worker)
         return total
+
+
+def _key(name):
+    """Returns a name without what TensorFlow escapes in keys: not alike in saving and restoring."""
+    return re.sub("[./]", ":", name)
 
 
 def _device(worker):

@@ -35,6 +35,11 @@ class ServerVariable:
     codecs: ServerCodecs
     is_pulled: bool
 
+    @property
+    def start_version(self) -> int:
+        """The version of the model from which on it is compressed; that of step 0 is 1."""
+        return self.compressor.start_step + 1
+
 
 class ServerVariables:
     """All trainable variables of one parameter server.
@@ -101,7 +106,7 @@ class ServerVariables:
                 shape=shape,
                 push=codecs.push,
                 pull=codecs.pull,
-                start_version=compressor.start_step,
+                start_version=entry.start_version,
             )
         self._variables[id_] = entry
         if is_pulled:

@@ -236,7 +236,7 @@ class ScheduleTest(parameterized.TestCase):
 
     def test_a_value_that_the_program_assigns(self):
         multiplier = tf_gc.schedules.Adjustable(1.0)
-        counts = shared_cluster(2).run(
+        counts = shared_cluster(1).run(
             programs.bytes_of_steps, 8, change=(4, 1.99), compression=tf_gc.ThreeLC(multiplier)
         )
         self._assert_fewer_bytes_from(4, counts)
