@@ -101,7 +101,7 @@ def headings(program: str) -> list[str]:
         "pulled",
         "updates",
         "ms an update, loopback",
-        FLAGS.bandwidth,
+        f"ms an update, {FLAGS.bandwidth}",
     ]
 
 
