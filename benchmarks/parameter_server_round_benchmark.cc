@@ -2,6 +2,7 @@
 //
 //   bazel run //benchmarks:parameter_server_round_benchmark
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>

@@ -26,7 +26,8 @@ FLAGS = flags.FLAGS
 flags.DEFINE_integer("workers", 4, "Processes of each training.", lower_bound=2)
 flags.DEFINE_list("systems", None, "Names or pages of SYSTEMS in this file; default: all.")
 flags.DEFINE_list("seeds", ["0", "1", "2"], "Of the five systems; others use the first one.")
-flags.DEFINE_list("measure", ["accuracy", "loopback", "bandwidth"], "What to measure.")
+_MEASURES = ["accuracy", "loopback", "bandwidth"]
+flags.DEFINE_multi_enum("measure", _MEASURES, _MEASURES, "What to measure.")
 flags.DEFINE_string("out", "results/evaluate", "Directory for the reports of the trainings.")
 
 
@@ -217,9 +218,7 @@ def report(console: rich.console.Console) -> None:
     systems.mkdir(parents=True, exist_ok=True)
     pages = sorted({system.page for system in SYSTEMS if system.page not in (None, "all")})
     for program in FLAGS.programs:
-        table = headings(program), rows(program)
-        console.print(trainings.terminal_table(*table))
-        (systems / f"{program}.md").write_text(trainings.markdown_table(*table), encoding="utf-8")
+        trainings.write_table(headings(program), rows(program), systems / f"{program}.md", console)
         for page in pages:
             plot(program, page, systems / f"{page}_{program}.png")
     console.print(f"Written: tables and figures in {systems}")

@@ -21,10 +21,12 @@ from absl import app, flags
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("workers", 3, "Worker processes of each training.", lower_bound=1)
-flags.DEFINE_list("servers", ["1", "2"], "Numbers of parameter servers.")
+flags.DEFINE_multi_integer("servers", [1, 2], "Number of parameter servers.", lower_bound=1)
 flags.DEFINE_list("settings", None, "Names of SETTINGS in this file; default: all.")
 flags.DEFINE_list("seeds", ["0", "1", "2"], "Trainings with each setting.")
-flags.DEFINE_list("measure", ["accuracy", "bandwidth"], "What to measure.")
+flags.DEFINE_multi_enum(
+    "measure", ["accuracy", "bandwidth"], ["accuracy", "bandwidth"], "What to measure."
+)
 flags.DEFINE_string("out", "results/evaluate_servers", "Directory for the trainings' reports.")
 
 
@@ -72,7 +74,7 @@ def selected_settings() -> list[Setting]:
 
 
 def trainings_of(
-    program: str, setting: Setting, servers: str, measure: str
+    program: str, setting: Setting, servers: int, measure: str
 ) -> list[trainings.Training]:
     """Returns those that make one figure of the table: one for each seed."""
     flags_of = ACCURACY_FLAGS if measure == "accuracy" else TIMING_FLAGS
@@ -85,7 +87,7 @@ def trainings_of(
             setting.compressor,
             (*flags_of[program], f"--seed={seed}", *mode),
             FLAGS.workers,
-            servers=int(servers),
+            servers=servers,
             on_links=measure == "bandwidth",
         )
         for seed in (FLAGS.seeds if measure == "accuracy" else FLAGS.seeds[:1])
@@ -117,7 +119,7 @@ def rows(program: str) -> list[list[str]]:
             lines.append(
                 [
                     setting.title,
-                    servers,
+                    str(servers),
                     trainings.METRICS[program].mean(finals),
                     trainings.mean([_bits(report, "pushed") for report in finals], "{:.2f}"),
                     trainings.mean([_bits(report, "pulled") for report in finals], "{:.2f}"),
@@ -153,9 +155,7 @@ def main(argv):
     pages = pathlib.Path(FLAGS.docs, "parameter_server")
     pages.mkdir(parents=True, exist_ok=True)
     for program in FLAGS.programs:
-        table = headings(program), rows(program)
-        console.print(trainings.terminal_table(*table))
-        (pages / f"{program}.md").write_text(trainings.markdown_table(*table), encoding="utf-8")
+        trainings.write_table(headings(program), rows(program), pages / f"{program}.md", console)
     console.print(f"Written: tables in {pages}")
     return 0 if succeeded else 1
 

@@ -48,6 +48,11 @@ METRICS = {
 }
 
 
+flags.register_validator(
+    "programs", lambda names: set(names) <= set(METRICS), f"one or more of {', '.join(METRICS)}"
+)
+
+
 class TrainingFailedError(RuntimeError):
     """A training did not end well; the message holds its last lines."""
 
@@ -132,17 +137,18 @@ def mean(values: Sequence[float], template: str) -> str:
     return template.format(statistics.fmean(values)) if values else "-"
 
 
-def terminal_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> rich.table.Table:
-    """Returns a table for the terminal; the first column is text, the others are numbers."""
-    result = rich.table.Table()
+def write_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    path: pathlib.Path,
+    console: rich.console.Console,
+) -> None:
+    """Prints a table, and writes it to a page; the first column is text, the others are numbers."""
+    table = rich.table.Table()
     for index, heading in enumerate(headings):
-        result.add_column(heading, justify="left" if index == 0 else "right", no_wrap=index == 0)
+        table.add_column(heading, justify="left" if index == 0 else "right", no_wrap=index == 0)
     for row in rows:
-        result.add_row(*row)
-    return result
-
-
-def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns the same for a page."""
+        table.add_row(*row)
+    console.print(table)
     lines = [headings, ["---"] + ["---:"] * (len(headings) - 1), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    path.write_text("".join(f"| {' | '.join(line)} |\n" for line in lines), encoding="utf-8")
