@@ -38,10 +38,16 @@ class Setting(NamedTuple):
     compressor: str
     synchronous: bool = False
 
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What is measured: the short trainings on links would end before `start_step`."""
+        return ("accuracy",) if "start_step" in self.compressor else ("accuracy", "bandwidth")
+
 
 _COMPRESSORS = (
     ("float32", "float32", "Uncompressed()"),
     ("3lc", "3LC, s = 1", "ThreeLC()"),
+    ("3lc-start", "3LC, s = 1, start_step = 80", "ThreeLC(start_step=80)"),
     ("thc", "THC", "THC()"),
     ("int8", "8-bit integers", "Int8()"),
 )
@@ -149,6 +155,7 @@ def main(argv):
         for program in FLAGS.programs
         for servers in FLAGS.servers
         for setting in selected_settings()
+        if measure in setting.measures
         for training in trainings_of(program, setting, servers, measure)
     ]
     succeeded = FLAGS.report_only or trainings.run_missing(wanted, console)

@@ -5,7 +5,7 @@ server (`local_model`). One step of a worker, with each server:
 
     request = pull_request(model, ids)                      worker
     message = pull(server, request, ids)                    server
-    version = apply_pull(model, message, ids, shapes)       worker
+    version, step = apply_pull(model, message, ids, shapes) worker
     ... = read_model(model, id, shape)                      worker, computes gradients
     push = encode_push(model, gradients, ...)               worker
     accepted, ready = accumulate_push(server, push, ...)    server
@@ -85,9 +85,7 @@ def parameter_server(
     )
 
 
-def add_variable(
-    server, variable, id, name, shape, push="float32", pull="float32", start_version=0
-):
+def add_variable(server, variable, id, name, shape, push="float32", pull="float32", start_step=0):
     """Adds a variable to those that a server publishes.
 
     Adding it again, with the same arguments, does nothing.
@@ -102,8 +100,8 @@ def add_variable(
       shape: the variable's shape, fully defined.
       push: str, the codec of its gradients.
       pull: str, the codec of its changes; "float32" is pulled as a whole.
-      start_version: int, the version of the model from which on these are used.
-        What is computed on, or leads on from, an earlier one is float32.
+      start_step: int, how many updates the model has seen when these are used at
+        first. Until then everything is float32.
 
     Returns:
       The op (None when executing eagerly).
@@ -120,7 +118,7 @@ def add_variable(
         shape=shape,
         push=push,
         pull=pull,
-        start_version=start_version,
+        start_step=start_step,
     )
 
 
@@ -148,8 +146,8 @@ def pull_request(model, ids, name=None):
 
     Returns:
       int64 vector: the version of the model; for how many microseconds the server
-      may wait for a newer one (half of what the last step took, if its push was
-      accepted and nothing has been pulled since, else 0); then, for each variable
+      may wait for a newer one (what the last step took, if nothing has been
+      pulled since, else 0); then, for each variable
       with another version, its id and that version, 0 if there is no copy.
     """
     return library.tf_gc_pull_request(model, ids=ids, name=name)
@@ -194,7 +192,8 @@ def apply_pull(model, message, ids, shapes, name=None):
       name: Name of the op.
 
     Returns:
-      int64 scalar, the version of the model.
+      A named tuple of int64 scalars: `version` of the model, and `step`, the number
+      of updates that this version has seen.
 
     Raises:
       tf.errors.DataLossError: the message is damaged.
@@ -230,7 +229,7 @@ def encode_push(
     multipliers,
     ids,
     codecs,
-    start_versions,
+    start_steps,
     sparse_ids,
     channel=0,
     name=None,
@@ -251,8 +250,8 @@ def encode_push(
         1 <= s < 2. Those of other codecs do not count.
       ids: list of ints, the variables of `dense`.
       codecs: list of strs, theirs.
-      start_versions: list of ints, the versions of the model from which on these
-        are used; before, gradients travel as float32.
+      start_steps: list of ints, how many updates the model has seen when these are
+        used at first; before, gradients travel as float32.
       sparse_ids: list of ints, the variables of `sparse_indices`.
       channel: int, which rounds the push belongs to: those of one of several
         optimizers.
@@ -273,7 +272,7 @@ def encode_push(
         multipliers,
         ids=ids,
         codecs=codecs,
-        start_versions=start_versions,
+        start_steps=start_steps,
         sparse_ids=sparse_ids,
         channel=channel,
         name=name,
@@ -388,6 +387,25 @@ def publish_whole(server, ids, name=None):
     return library.tf_gc_publish_whole(server, ids=ids, name=name)
 
 
+def set_server_step(server, step, name=None):
+    """Sets how many updates a server's variables have seen, in programs before too.
+
+    Workers know of it with their next pull.
+
+    Args:
+      server: handle from `parameter_server`.
+      step: int64 scalar, their number.
+      name: Name of the op.
+
+    Returns:
+      The op (None when executing eagerly).
+
+    Raises:
+      tf.errors.InvalidArgumentError: `step` is negative.
+    """
+    return library.tf_gc_set_server_step(server, step, name=name)
+
+
 def settle_push(model, push, accepted, name=None):
     """Tells a worker's copy of the model what has become of a push.
 
@@ -417,10 +435,11 @@ def server_statistics(server, name=None):
       name: Name of the op.
 
     Returns:
-      A named tuple of int64 vectors. `counters`: the version; updates; pushes
-      accepted; pushes dropped; pulls; bytes of all pushes; bytes of all pulls;
-      versions for which something was compressed; bytes kept for workers that are
-      behind; pushes in the open round; leases passed on; pulls that wait now.
+      A named tuple of int64 vectors. `counters`: the version; updates, with those of
+      programs before; updates; pushes accepted; pushes dropped; pulls; bytes of all
+      pushes; bytes of all pulls; versions for which something was compressed; bytes
+      kept for workers that are behind; pushes in the open round; leases passed on;
+      pulls that wait now.
       `ids`: the variables, ascending; and by variable `values_pushed`, which
       pushes stood for, `bytes_pushed`, which these took, `values_pulled`, all of
       the variable's for each pull of it, and `bytes_pulled`. Bytes have what comes

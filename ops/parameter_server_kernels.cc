@@ -268,8 +268,7 @@ class AddVariableOp : public OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("shape", &info_.shape));
     OP_REQUIRES_OK(context, context->GetAttr("push", &push));
     OP_REQUIRES_OK(context, context->GetAttr("pull", &pull));
-    OP_REQUIRES_OK(context,
-                   context->GetAttr("start_version", &info_.start_version));
+    OP_REQUIRES_OK(context, context->GetAttr("start_step", &info_.start_step));
     OP_REQUIRES_OK(context, ParseCodecSpec(push, &info_.push));
     OP_REQUIRES_OK(context, ParseCodecSpec(pull, &info_.pull));
   }
@@ -525,6 +524,22 @@ class PublishWholeOp : public OpKernel {
   std::vector<uint32_t> ids_;
 };
 
+class SetServerStepOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<Server> server;
+    OP_REQUIRES_OK(context, LookupServer(context, &server));
+    OP_REQUIRES_OK(context, CheckScalar(context->input(1), "step"));
+    const int64_t step = context->input(1).scalar<int64_t>()();
+    OP_REQUIRES(context, step >= 0,
+                absl::InvalidArgumentError(
+                    absl::StrCat("step must be at least 0, got ", step)));
+    server->SetStep(step);
+  }
+};
+
 class ServerStatisticsOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -535,9 +550,10 @@ class ServerStatisticsOp : public OpKernel {
     const ServerStatistics s = server->Statistics();
     std::vector<std::vector<int64_t>> outputs(6);
     outputs[0] = {
-        s.version,   s.updates,         s.pushes_accepted,  s.pushes_dropped,
-        s.pulls,     s.bytes_pushed,    s.bytes_pulled,     s.encodings,
-        s.log_bytes, s.pushes_in_round, s.leases_passed_on, s.parked_pulls};
+        s.version,        s.step,      s.updates,         s.pushes_accepted,
+        s.pushes_dropped, s.pulls,     s.bytes_pushed,    s.bytes_pulled,
+        s.encodings,      s.log_bytes, s.pushes_in_round, s.leases_passed_on,
+        s.parked_pulls};
     for (const auto& [id, traffic] : s.variables) {
       outputs[1].push_back(id);
       outputs[2].push_back(traffic.values_pushed);
@@ -602,12 +618,14 @@ class ApplyPullOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     RefCountPtr<LocalModel> model;
     const uint8_t* bytes;
-    int64_t size, version;
+    int64_t size, version, step;
     OP_REQUIRES_OK(context, LookupModel(context, &model));
     OP_REQUIRES_OK(context, ReadBytes(context, 1, "message", &bytes, &size));
-    OP_REQUIRES_OK(context, model->Apply(bytes, size, variables_,
-                                         IntraOpThreads(context), &version));
+    OP_REQUIRES_OK(
+        context, model->Apply(bytes, size, variables_, IntraOpThreads(context),
+                              &version, &step));
     OP_REQUIRES_OK(context, SetScalar(context, 0, version));
+    OP_REQUIRES_OK(context, SetScalar(context, 1, step));
   }
 
  private:
@@ -622,15 +640,13 @@ class EncodePushOp : public OpKernel {
     OP_REQUIRES_OK(context, GetIds(context, "ids", &ids_));
     OP_REQUIRES_OK(context, GetIds(context, "sparse_ids", &sparse_ids_));
     OP_REQUIRES_OK(context, context->GetAttr("codecs", &codecs));
-    OP_REQUIRES_OK(context,
-                   context->GetAttr("start_versions", &start_versions_));
+    OP_REQUIRES_OK(context, context->GetAttr("start_steps", &start_steps_));
     OP_REQUIRES(
         context,
-        codecs.size() == ids_.size() && start_versions_.size() == ids_.size(),
+        codecs.size() == ids_.size() && start_steps_.size() == ids_.size(),
         absl::InvalidArgumentError(absl::StrCat(
-            "codecs and start_versions must be one for each of ids, ",
-            ids_.size(), ", got ", codecs.size(), " and ",
-            start_versions_.size())));
+            "codecs and start_steps must be one for each of ids, ", ids_.size(),
+            ", got ", codecs.size(), " and ", start_steps_.size())));
     codecs_.resize(codecs.size());
     for (size_t i = 0; i < codecs.size(); ++i) {
       OP_REQUIRES_OK(context, ParseCodecSpec(codecs[i], &codecs_[i]));
@@ -665,7 +681,7 @@ class EncodePushOp : public OpKernel {
     }
     for (int i = 0; i < dense.size(); ++i) {
       gradients->push_back({ids_[i], &codecs_[i], multipliers->flat<float>()(i),
-                            start_versions_[i], dense[i]});
+                            start_steps_[i], dense[i]});
     }
     return absl::OkStatus();
   }
@@ -689,7 +705,7 @@ class EncodePushOp : public OpKernel {
   uint32_t channel_;
   std::vector<uint32_t> ids_, sparse_ids_;
   std::vector<CodecSpec> codecs_;
-  std::vector<int64_t> start_versions_;
+  std::vector<int64_t> start_steps_;
 };
 
 class SettlePushOp : public OpKernel {
@@ -822,6 +838,7 @@ REGISTER("TakeGradients", TakeGradientsOp);
 REGISTER("EndUpdate", EndUpdateOp);
 REGISTER("PublishWhole", PublishWholeOp);
 REGISTER("SettlePush", SettlePushOp);
+REGISTER("SetServerStep", SetServerStepOp);
 REGISTER("ServerStatistics", ServerStatisticsOp);
 REGISTER("ReadResidual", ReadResidualOp);
 REGISTER("WriteResidual", WriteResidualOp);

@@ -43,7 +43,8 @@ absl::Status CheckMessage(InferenceContext* c) {
   return CheckVectorShape(c, 1);
 }
 
-absl::Status AddVariableShape(InferenceContext* c) {
+// A handle and another scalar, no outputs.
+absl::Status TwoScalarsShape(InferenceContext* c) {
   return CheckScalars(c, 0, 2);
 }
 
@@ -58,12 +59,8 @@ absl::Status PullShape(InferenceContext* c) {
   return VectorOfUnknownSize(c);
 }
 
-absl::Status ApplyPullShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckMessage(c));
-  return ScalarShape(c);
-}
-
-absl::Status AccumulatePushShape(InferenceContext* c) {
+// A handle and a message; two scalars.
+absl::Status MessageToScalarsShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckMessage(c));
   c->set_output(0, c->Scalar());
   c->set_output(1, c->Scalar());
@@ -108,7 +105,7 @@ absl::Status EncodePushShape(InferenceContext* c) {
   const size_t n = dense.size();
   TF_RETURN_IF_ERROR(CheckAttribute<int64_t>(c, "ids", "dense", n));
   TF_RETURN_IF_ERROR(CheckAttribute<std::string>(c, "codecs", "dense", n));
-  TF_RETURN_IF_ERROR(CheckAttribute<int64_t>(c, "start_versions", "dense", n));
+  TF_RETURN_IF_ERROR(CheckAttribute<int64_t>(c, "start_steps", "dense", n));
   TF_RETURN_IF_ERROR(CheckAttribute<int64_t>(c, "sparse_ids", "sparse_indices",
                                              indices.size()));
   for (size_t i = 0; i < indices.size(); ++i) {
@@ -177,7 +174,7 @@ absl::Status EndUpdateShape(InferenceContext* c) {
 
 absl::Status ServerStatisticsShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(HandleShape(c));
-  c->set_output(0, c->Vector(12));
+  c->set_output(0, c->Vector(13));
   for (int i = 1; i < c->num_outputs(); ++i) {
     c->set_output(i, c->UnknownShapeOfRank(1));
   }
@@ -223,9 +220,9 @@ REGISTER_OP("TfGc>AddVariable")
     .Attr("shape: shape")
     .Attr("push: string")
     .Attr("pull: string")
-    .Attr("start_version: int")
+    .Attr("start_step: int")
     .SetIsStateful()
-    .SetShapeFn(AddVariableShape)
+    .SetShapeFn(TwoScalarsShape)
     .Doc(R"doc(
 Adds a variable to those that a server publishes.
 
@@ -237,7 +234,7 @@ variable_name: Its name, for error messages.
 shape: Its shape, fully defined.
 push: Codec of its gradients.
 pull: Codec of its changes; float32 is pulled as a whole.
-start_version: Version of the model from which on these are used; before,
+start_step: These are used once the model has seen so many updates; before,
   everything is float32.
 )doc");
 
@@ -298,8 +295,9 @@ REGISTER_OP("TfGc>ApplyPull")
     .Attr("ids: list(int)")
     .Attr("shapes: list(shape)")
     .Output("version: int64")
+    .Output("step: int64")
     .SetIsStateful()
-    .SetShapeFn(ApplyPullShape)
+    .SetShapeFn(MessageToScalarsShape)
     .Doc(R"doc(
 Makes a worker's copies of variables those of a newer version.
 
@@ -311,6 +309,7 @@ message: From Pull.
 ids: Variables that were pulled, the same as for PullRequest.
 shapes: Their shapes, fully defined.
 version: The version of the model now, a scalar.
+step: The number of updates that this version has seen, a scalar.
 )doc");
 
 REGISTER_OP("TfGc>ReadModel")
@@ -339,7 +338,7 @@ REGISTER_OP("TfGc>EncodePush")
     .Attr("S: int >= 0")
     .Attr("ids: list(int)")
     .Attr("codecs: list(string)")
-    .Attr("start_versions: list(int)")
+    .Attr("start_steps: list(int)")
     .Attr("sparse_ids: list(int)")
     .Attr("channel: int >= 0 = 0")
     .Output("push: uint8")
@@ -360,7 +359,7 @@ multipliers: A vector: by dense gradient, 3LC's sparsity multiplier s, 1 <= s <
   2; not looked at for other codecs.
 ids: The variables of the dense gradients.
 codecs: The codecs of the dense gradients.
-start_versions: The versions of the model from which on these are used; before,
+start_steps: These are used once the model has seen so many updates; before,
   gradients travel as float32.
 sparse_ids: The variables of the sparse gradients.
 channel: Which rounds the push belongs to: of one of several optimizers.
@@ -374,7 +373,7 @@ REGISTER_OP("TfGc>AccumulatePush")
     .Output("accepted: bool")
     .Output("ready: bool")
     .SetIsStateful()
-    .SetShapeFn(AccumulatePushShape)
+    .SetShapeFn(MessageToScalarsShape)
     .Doc(R"doc(
 Adds a worker's gradients to the round.
 
@@ -481,6 +480,19 @@ push: From EncodePush, of the same model.
 accepted: A scalar, from AccumulatePush.
 )doc");
 
+REGISTER_OP("TfGc>SetServerStep")
+    .Input("server: resource")
+    .Input("step: int64")
+    .SetIsStateful()
+    .SetShapeFn(TwoScalarsShape)
+    .Doc(R"doc(
+Sets how many updates a server's variables have seen, in programs before this
+one too.
+
+server: Handle from ParameterServer.
+step: Their number, a scalar.
+)doc");
+
 REGISTER_OP("TfGc>ServerStatistics")
     .Input("server: resource")
     .Output("counters: int64")
@@ -495,8 +507,8 @@ REGISTER_OP("TfGc>ServerStatistics")
 Counts what a server has done so far.
 
 server: Handle from ParameterServer.
-counters: A vector: the version; updates; pushes accepted; pushes dropped; pulls;
-  bytes of all pushes; bytes of all pulls; versions for which something was
+counters: A vector: the version; updates with those of programs before; updates;
+  pushes accepted; pushes dropped; pulls; bytes of all pushes; bytes of all pulls; versions for which something was
   compressed; bytes kept for workers that are behind; pushes in the open round;
   leases that were passed on; pulls that wait now.
 ids: A vector: the variables, ascending. What follows are vectors by variable.

@@ -100,7 +100,7 @@ class _Part:
 
     def encode(self, step):
         self._model = worker_step.model_of(self.server)
-        self._step = step.version(self.server) - 1  # the first version is 1
+        self._step = step.updates_of(self.server)
         entries = [entry for _, _, entry in self._dense]
         ids = [entry.id for entry in entries]
         with worker_step.on_worker():
@@ -112,7 +112,7 @@ class _Part:
                 self.server.multipliers(ids, self._step),
                 ids=ids,
                 codecs=[entry.codecs.push for entry in entries],
-                start_versions=[entry.start_version for entry in entries],
+                start_steps=[entry.compressor.start_step for entry in entries],
                 sparse_ids=[entry.id for _, _, entry in self._sparse],
                 channel=self._channel,
             )

@@ -13,6 +13,8 @@ from tf_gc import ops
 class ServerResiduals(trackable.Trackable):
     """The residuals of every pushed variable: in a checkpoint, their sum over the workers.
 
+    And the number of updates so far, which schedules and `start_step` go by.
+
     To the sum belong the pushes of a round that is not complete yet. On restore,
     every worker gets an equal share: nothing is lost when training goes on, be it
     with another number of workers. A worker that cannot be reached while saving
@@ -50,12 +52,16 @@ class ServerResiduals(trackable.Trackable):
         return found
 
     def _serialize_to_tensors(self):
-        return {
+        totals = {
             name: self._total(server, variable)
             for name, (server, variable) in self._variables().items()
         }
+        step = max((server.step() for server in self._servers.values()), default=0)
+        return totals | {_STEP: tf.constant(step, tf.int64)}
 
     def _restore_from_tensors(self, restored_tensors):
+        for server in self._servers.values():
+            server.set_step(restored_tensors[_STEP])
         for name, (server, variable) in self._variables().items():
             share = restored_tensors[name] / self._workers
             for worker in range(self._workers):
@@ -76,6 +82,10 @@ class ServerResiduals(trackable.Trackable):
             except tf.errors.UnavailableError:
                 logging.warning("worker %d cannot be reached: its residuals are lost", worker)
         return total
+
+
+# No variable has this key, as no name begins with a separator.
+_STEP = ":step"
 
 
 def _key(name):

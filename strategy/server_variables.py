@@ -35,11 +35,6 @@ class ServerVariable:
     codecs: ServerCodecs
     is_pulled: bool
 
-    @property
-    def start_version(self) -> int:
-        """The version of the model from which on it is compressed; that of step 0 is 1."""
-        return self.compressor.start_step + 1
-
 
 class ServerVariables:
     """All trainable variables of one parameter server.
@@ -106,7 +101,7 @@ class ServerVariables:
                 shape=shape,
                 push=codecs.push,
                 pull=codecs.pull,
-                start_version=entry.start_version,
+                start_step=compressor.start_step,
             )
         self._variables[id_] = entry
         if is_pulled:
@@ -131,9 +126,8 @@ class ServerVariables:
 
     def traffic(self):
         """Returns the `ServerTraffic` of this server."""
-        with self.scope():
-            counts = ops.server_statistics(self.handle)
-        totals = dict(zip(_COUNTERS, counts.counters.numpy().tolist(), strict=True))
+        counts = self._statistics()
+        totals = _totals(counts)
         variables = [
             ServerVariableTraffic(
                 self._variables[id_].name, str(self._variables[id_].compressor), *rest
@@ -155,6 +149,19 @@ class ServerVariables:
             variables=tuple(variables),
         )
 
+    def step(self):
+        """Returns how many updates the variables have seen, in programs before this one too."""
+        return _totals(self._statistics())["step"]
+
+    def set_step(self, step):
+        """Sets how many updates the variables have seen; workers know with their next pull."""
+        with self.scope():
+            ops.set_server_step(self.handle, step)
+
+    def _statistics(self):
+        with self.scope():
+            return ops.server_statistics(self.handle)
+
     @contextlib.contextmanager
     def scope(self):
         """Places operations on the server."""
@@ -165,6 +172,7 @@ class ServerVariables:
 # Of ServerStatistics.
 _COUNTERS = (
     "version",
+    "step",
     "updates",
     "pushes",
     "dropped_pushes",
@@ -178,6 +186,11 @@ _COUNTERS = (
     "parked_pulls",
 )
 _IN_TRAFFIC = {field.name for field in dataclasses.fields(ServerTraffic)}
+
+
+def _totals(statistics):
+    return dict(zip(_COUNTERS, statistics.counters.numpy().tolist(), strict=True))
+
 
 # Ids are unique in a program, so that no two strategies share one on a server.
 variable_ids = itertools.count()

@@ -36,12 +36,12 @@ class WorkerStep:
         self._graph = graph
         self._servers = servers
         self._models = {}  # server -> handle of the worker's copy
-        self._versions = {}  # server -> the version pulled, an int64 scalar
+        self._steps = {}  # server -> number of updates that its copy has seen, an int64 scalar
         self._pulled = set()  # ids of variables
 
     @property
     def has_pulled(self):
-        return bool(self._versions)
+        return bool(self._steps)
 
     def knows(self, server):
         """Whether this is a step of the server's strategy."""
@@ -51,7 +51,7 @@ class WorkerStep:
         """Pulls, from every server, what this step has not got yet."""
         for server in self._servers.values():
             ids = [v.id for v in server.pulled_variables if v.id not in self._pulled]
-            if ids or server not in self._versions:
+            if ids or server not in self._steps:
                 self._pull(server, ids)
 
     def model(self, server):
@@ -59,10 +59,10 @@ class WorkerStep:
         self.pull()
         return self._models[server]
 
-    def version(self, server):
-        """Returns the version of the copy, an int64 scalar."""
+    def updates_of(self, server):
+        """Returns the number of updates that the copy has seen, an int64 scalar."""
         self.pull()
-        return self._versions[server]
+        return self._steps[server]
 
     def _pull(self, server, ids):
         with self._graph.as_default(), record.stop_recording(), tf.control_dependencies(None):
@@ -70,12 +70,12 @@ class WorkerStep:
                 if server not in self._models:
                     self._models[server] = ops.local_model(server.name)
                 model = self._models[server]
-            self._versions[server] = pull(server, model, ids)
+            self._steps[server] = pull(server, model, ids)
         self._pulled.update(ids)
 
 
 def pull(server, model, ids):
-    """Makes a copy the published model of a server; returns its version.
+    """Makes a copy the published model of a server; returns how many updates that has seen.
 
     Args:
       server: a `ServerVariables`.
@@ -88,7 +88,7 @@ def pull(server, model, ids):
     with server.scope():
         message = ops.pull(server.handle, request, ids=ids)
     with on_worker():
-        return ops.apply_pull(model, message, ids=ids, shapes=shapes)
+        return ops.apply_pull(model, message, ids=ids, shapes=shapes).step
 
 
 @contextlib.contextmanager

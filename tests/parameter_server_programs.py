@@ -390,6 +390,26 @@ def restore_elsewhere(directory):
     return loop.values[0], loop.strategy.residuals.total("variable_0").numpy()
 
 
+def compressed_steps(directory, count, **kwargs):
+    """Goes on from the last checkpoint, with writes between the pushes, and saves.
+
+    Returns which of the steps were compressed: they leave a residual.
+    """
+    loop = Loop(**kwargs)
+    (variable,) = loop.variables
+    residuals = loop.strategy.residuals
+    checkpoint = tf.train.Checkpoint(variable=variable, residuals=residuals)
+    manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
+    manager.restore_or_initialize()
+    compressed = []
+    for step in range(count):
+        variable.assign(gaussian(100 + step))
+        loop.push_all([[gaussian(step)]])
+        compressed.append(bool(np.any(residuals.total("variable_0").numpy())))
+    manager.save()
+    return compressed
+
+
 def push_and_save(directory, every, **kwargs):
     """Pushes gaussian gradients of two variables in turn, for ever, saving every so many pushes."""
     loop, checkpoint, manager = _saved_loop(directory, **kwargs)

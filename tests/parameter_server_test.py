@@ -253,6 +253,14 @@ class ScheduleTest(parameterized.TestCase):
             expected = expected - programs.gaussian([step, 0])
         self.assertEqual(differs, [False] * 5 + [True] * 3)
 
+    def test_steps_are_updates_and_go_on_after_a_restore(self):
+        kwargs = {"compression": tf_gc.ThreeLC(start_step=4)}
+        directory = self.create_tempdir().full_path
+        for servers, expected in (1, [False] * 3), (2, [False, True, True]):
+            cluster = shared_cluster(1, servers)
+            compressed = cluster.run(programs.compressed_steps, directory, 3, **kwargs)
+            self.assertEqual(compressed, expected)
+
 
 class KerasTest(parameterized.TestCase):
     @parameterized.parameters(

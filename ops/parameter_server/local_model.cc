@@ -109,7 +109,7 @@ PullRequest LocalModel::RequestLocked(const std::vector<uint32_t>& ids) const {
 absl::Status LocalModel::Apply(const uint8_t* bytes, int64_t size,
                                const std::vector<PulledVariable>& variables,
                                const ParallelFor& parallel_for,
-                               int64_t* version) {
+                               int64_t* version, int64_t* step) {
   Message message;
   const absl::Status read = ReadMessage(Kind::kPull, bytes, size, &message);
   if (!read.ok()) return read;
@@ -124,6 +124,7 @@ absl::Status LocalModel::Apply(const uint8_t* bytes, int64_t size,
   }
   std::lock_guard<std::mutex> lock(mutex_);
   *version = version_;
+  *step = step_;
   if (message.tag != RequestLocked(ids).Fingerprint()) {
     return absl::OkStatus();
   }
@@ -135,6 +136,7 @@ absl::Status LocalModel::Apply(const uint8_t* bytes, int64_t size,
     ApplyEntry(entry, sizes.at(entry.id), parallel_for);
   }
   *version = version_ = message.version;
+  *step = step_ = message.step;
   for (const uint32_t id : ids) {
     Variable& variable = variables_[id];
     if (variable.version != 0) variable.version = version_;
@@ -222,7 +224,7 @@ absl::Status LocalModel::EncodePush(uint32_t channel,
   if (!status.ok()) return status;
 
   MessageWriter writer(Kind::kPush, channel);
-  writer.set_version(version_);
+  writer.set_version(version_, step_);
   for (const DenseGradient& gradient : dense) {
     EncodeDense(gradient, parallel_for, &writer);
   }
@@ -298,8 +300,8 @@ void LocalModel::EncodeDense(const DenseGradient& gradient,
   Variable& variable = variables_[gradient.id];
   const int64_t n = gradient.gradient.NumElements();
   variable.pushed_size = n;
-  const Codec codec = version_ < gradient.start_version ? Codec::kFloat32
-                                                        : gradient.codec->codec;
+  const Codec codec =
+      step_ < gradient.start_step ? Codec::kFloat32 : gradient.codec->codec;
   const bool has_residual = variable.residual.has_value();
   if (codec == Codec::kFloat32 && !has_residual) {
     writer->Add(gradient.id, codec, gradient.gradient);
@@ -337,7 +339,7 @@ void LocalModel::EncodeThc(const DenseGradient& gradient,
       ThcNorms(FloatsOf(t), n, FloatsOf(&norms), parallel_for);
   if (!is_finite) norms = Constant(kNan);
 
-  const bool is_compressed = version_ >= gradient.start_version &&
+  const bool is_compressed = step_ >= gradient.start_step &&
                              variable.scales.version > 0 &&
                              variable.scales.values.NumElements() == blocks;
   if (!is_compressed) {

@@ -28,7 +28,7 @@ struct DenseGradient {
   uint32_t id;
   const CodecSpec* codec;
   float multiplier;             // 3LC's sparsity multiplier
-  int64_t start_version;        // of the model, from which on the codec is used
+  int64_t start_step;           // of the model, from which on the codec is used
   tensorflow::Tensor gradient;  // float32
 };
 struct SparseGradient {
@@ -59,11 +59,12 @@ class LocalModel : public tensorflow::ResourceBase {
 
   // Makes the copies those of the server's version. Nothing is changed if the
   // message is not right (DataLoss), nor if what there is of these variables
-  // has changed since they were requested.
+  // has changed since they were requested. `step` is the number of updates that
+  // the version has seen.
   absl::Status Apply(const uint8_t* bytes, int64_t size,
                      const std::vector<PulledVariable>& variables,
-                     const kernels::ParallelFor& parallel_for,
-                     int64_t* version);
+                     const kernels::ParallelFor& parallel_for, int64_t* version,
+                     int64_t* step);
 
   // The copy of a variable, shared: it is not changed while somebody has it.
   absl::Status Read(uint32_t id, const tensorflow::TensorShape& shape,
@@ -75,7 +76,7 @@ class LocalModel : public tensorflow::ResourceBase {
   using Allocate = std::function<absl::Status(int64_t size, uint8_t** bytes)>;
 
   // Writes a push, to a channel, of gradients plus residuals, in the codecs or,
-  // before a variable's start_version, in float32. What is not delivered
+  // before a variable's start_step, in float32. What is not delivered
   // becomes the residual; where gradient plus residual is not finite it stays.
   absl::Status EncodePush(uint32_t channel,
                           const std::vector<DenseGradient>& dense,
@@ -144,6 +145,7 @@ class LocalModel : public tensorflow::ResourceBase {
 
   mutable std::mutex mutex_;  // of all that follows
   int64_t version_ = 0;
+  int64_t step_ = 0;
   std::map<uint32_t, Variable> variables_;
   uint64_t pushes_ = 0;
   uint64_t applied_micros_ = 0;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ops/collectives/hop_seed.h"
+#include "ops/collectives/wire_format.h"
 #include "ops/parameter_server/varint.h"
 
 namespace tf_gc::parameter_server {
@@ -19,9 +20,10 @@ struct Layout {
   uint32_t entries;
   uint32_t tag;
   int64_t version;
+  int64_t step;
   uint64_t size;
 };
-static_assert(sizeof(Layout) == kHeaderSize);
+static_assert(sizeof(Layout) == kMessageHeaderSize);
 
 // The fewest bytes that an entry takes.
 constexpr int64_t kLeastEntrySize = 3;
@@ -53,6 +55,9 @@ absl::Status CheckHeader(Kind kind, const Layout& header, int64_t size) {
   }
   if (header.version < 0) {
     return Damaged(kind, "the version of the model is ", header.version);
+  }
+  if (header.step < 0) {
+    return Damaged(kind, "the step of the model is ", header.step);
   }
   return absl::OkStatus();
 }
@@ -147,9 +152,10 @@ void MessageWriter::Write(uint8_t* out) const {
   header.entries = static_cast<uint32_t>(entries_.size());
   header.tag = tag_;
   header.version = version_;
+  header.step = step_;
   header.size = static_cast<uint64_t>(size_);
-  std::memcpy(out, &header, kHeaderSize);
-  out += kHeaderSize;
+  std::memcpy(out, &header, kMessageHeaderSize);
+  out += kMessageHeaderSize;
   for (const Entry& entry : entries_) {
     out = WriteVarint(entry.id, out);
     *out++ = static_cast<uint8_t>(entry.codec);
@@ -160,21 +166,21 @@ void MessageWriter::Write(uint8_t* out) const {
 
 absl::Status ReadMessage(Kind kind, const uint8_t* bytes, int64_t size,
                          Message* message) {
-  if (size < kHeaderSize) {
-    return Damaged(kind, size, " bytes, fewer than the ", kHeaderSize,
+  if (size < kMessageHeaderSize) {
+    return Damaged(kind, size, " bytes, fewer than the ", kMessageHeaderSize,
                    " of a header");
   }
   Layout header;
-  std::memcpy(&header, bytes, kHeaderSize);
+  std::memcpy(&header, bytes, kMessageHeaderSize);
   absl::Status status = CheckHeader(kind, header, size);
   if (!status.ok()) return status;
-  if (header.entries > (size - kHeaderSize) / kLeastEntrySize) {
+  if (header.entries > (size - kMessageHeaderSize) / kLeastEntrySize) {
     return Damaged(kind, "the number of entries is ", header.entries,
                    ", more than fit in ", size, " bytes");
   }
-  *message = {header.tag, header.version, {}};
+  *message = {header.tag, header.version, header.step, {}};
   message->entries.resize(header.entries);
-  const uint8_t* at = bytes + kHeaderSize;
+  const uint8_t* at = bytes + kMessageHeaderSize;
   const uint8_t* const end = bytes + size;
   for (size_t i = 0; i < message->entries.size() && status.ok(); ++i) {
     status = ReadEntry(kind, i, &at, end, &message->entries[i]);

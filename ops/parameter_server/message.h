@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "ops/collectives/wire_format.h"
 #include "ops/parameter_server/codec.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace tf_gc::parameter_server {
+
+inline constexpr int64_t kMessageHeaderSize = 40;
 
 enum class Kind : uint8_t {
   kPush = 0x20,  // one worker's gradients, to the server
@@ -48,8 +49,12 @@ class MessageWriter {
   // request that it answers.
   MessageWriter(Kind kind, uint32_t tag) : kind_(kind), tag_(tag) {}
 
-  // The version that a push was computed on, or that a pull leads to.
-  void set_version(int64_t version) { version_ = version; }
+  // The version that a push was computed on, or that a pull leads to, and the
+  // number of updates that it has seen.
+  void set_version(int64_t version, int64_t step) {
+    version_ = version;
+    step_ = step;
+  }
 
   // An entry whose body are the bytes of a tensor of any type, or the first
   // `size` of them.
@@ -74,7 +79,8 @@ class MessageWriter {
   const Kind kind_;
   const uint32_t tag_;
   int64_t version_ = 0;
-  int64_t size_ = kHeaderSize;
+  int64_t step_ = 0;
+  int64_t size_ = kMessageHeaderSize;
   std::vector<Entry> entries_;
 };
 
@@ -89,6 +95,7 @@ struct Message {
 
   uint32_t tag;
   int64_t version;
+  int64_t step;
   std::vector<Entry> entries;
 };
 

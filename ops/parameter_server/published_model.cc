@@ -44,7 +44,7 @@ void PublishedModel::Capture(const Values& values) {
   }
 }
 
-void PublishedModel::Publish(const Values& values,
+void PublishedModel::Publish(const Values& values, int64_t step,
                              const kernels::ParallelFor& parallel_for) {
   ++version_;
   bool has_encoded = false;
@@ -52,6 +52,7 @@ void PublishedModel::Publish(const Values& values,
     has_encoded |= PublishOne(value, parallel_for, &variables_.at(id));
   }
   encodings_ += has_encoded;
+  step_ = step;
 }
 
 void PublishedModel::PublishWhole(const Values& values) {
@@ -83,8 +84,8 @@ bool PublishedModel::EncodeDelta(const Tensor& value, const Variable& variable,
                                  const kernels::ParallelFor& parallel_for,
                                  Tensor* body) const {
   const Codec codec = variable.info->pull.codec;
-  // It leads on from the version before.
-  if (codec == Codec::kFloat32 || version_ - 1 < variable.info->start_version) {
+  // step_ is still that of the version before, from which it leads on.
+  if (codec == Codec::kFloat32 || step_ < variable.info->start_step) {
     return false;
   }
   const int64_t n = variable.info->size();

@@ -33,6 +33,9 @@ class PublishedModel {
 
   // The first one is 1.
   int64_t version() const { return version_; }
+  // The updates that this version has seen, before the program began too.
+  int64_t step() const { return step_; }
+  void SetStep(int64_t step) { step_ = step; }
   bool HasValue(uint32_t id) const {
     return variables_.at(id).value.has_value();
   }
@@ -40,8 +43,10 @@ class PublishedModel {
   // Publishes the values of those that have none yet, in this version.
   void Capture(const Values& values);
 
-  // The next version: what has changed, compressed.
-  void Publish(const Values& values, const kernels::ParallelFor& parallel_for);
+  // The next version, which has seen `step` updates: what has changed,
+  // compressed.
+  void Publish(const Values& values, int64_t step,
+               const kernels::ParallelFor& parallel_for);
 
   // The next version: these values as they are.
   void PublishWhole(const Values& values);
@@ -92,6 +97,7 @@ class PublishedModel {
                 const kernels::ParallelFor& parallel_for, Variable* variable);
 
   int64_t version_ = 1;
+  int64_t step_ = 0;
   int64_t encodings_ = 0;
   std::map<uint32_t, Variable> variables_;
 };

@@ -46,7 +46,7 @@ bool HasScales(const std::vector<PushEntry>& push) {
 
 bool AreEqual(const VariableInfo& a, const VariableInfo& b) {
   return a.name == b.name && a.shape == b.shape && a.push.text == b.push.text &&
-         a.pull.text == b.pull.text && a.start_version == b.start_version;
+         a.pull.text == b.pull.text && a.start_step == b.start_step;
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ absl::Status Server::AddVariable(const VariableInfo& info,
   if (!AreEqual(variable.info, info)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "id: ", info.id, " is that of variable ", variable.info.name,
-        ", which was added with another name, shape, codec or start_version"));
+        ", which was added with another name, shape, codec or start_step"));
   }
   variable.handle = handle;
   return absl::OkStatus();
@@ -132,7 +132,7 @@ absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
   std::lock_guard<std::mutex> lock(mutex_);
   model_.Capture(values);
   if (!IsVersionDue()) return status;
-  model_.Publish(values, parallel_for);
+  model_.Publish(values, step_, parallel_for);
   for (auto& [number, channel] : channels_) EndRound(&channel);
   updates_due_ = 0;
   return status;
@@ -169,7 +169,7 @@ absl::Status Server::Pull(const PullRequest& request,
     std::vector<const VariableInfo*> variables;
     const absl::Status found = FindAll(ids, &variables);
     if (!found.ok()) return found;
-    writer.set_version(model_.version());
+    writer.set_version(model_.version(), model_.step());
     for (const VariableInfo* variable : variables) {
       const auto other = others.find(variable->id);
       const int64_t before = writer.size();
@@ -368,12 +368,13 @@ absl::Status Server::EndUpdate(
     status = ReadValues(ids, read, &values);
     if (!status.ok()) return status;
     std::lock_guard<std::mutex> lock(mutex_);
-    model_.Publish(values, parallel_for);
+    model_.Publish(values, step_ + 1, parallel_for);
     EndRound(FindChannel(channel));
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
     ++updates_;
+    ++step_;
     ++updates_due_;
     *version = model_.version();
   }
@@ -435,6 +436,12 @@ absl::Status Server::PublishWhole(const std::vector<uint32_t>& ids,
   return absl::OkStatus();
 }
 
+void Server::SetStep(int64_t step) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  step_ = step;
+  model_.SetStep(step);
+}
+
 // ---- What there is
 
 absl::Status Server::ReadRound(uint32_t id, const ParallelFor& parallel_for,
@@ -456,6 +463,7 @@ absl::Status Server::ReadRound(uint32_t id, const ParallelFor& parallel_for,
 ServerStatistics Server::Statistics() const {
   std::lock_guard<std::mutex> lock(mutex_);
   ServerStatistics statistics = {model_.version(),
+                                 step_,
                                  updates_,
                                  pushes_accepted_,
                                  pushes_dropped_,

@@ -54,6 +54,7 @@ struct VariableTraffic {
 
 struct ServerStatistics {
   int64_t version;
+  int64_t step;
   int64_t updates;
   int64_t pushes_accepted;
   int64_t pushes_dropped;
@@ -155,6 +156,9 @@ class Server : public tensorflow::ResourceBase {
   // forgets the pushes of open rounds, which were computed on other values.
   absl::Status PublishWhole(const std::vector<uint32_t>& ids, const Read& read);
 
+  // The number of updates so far, of programs before this one.
+  void SetStep(int64_t step);
+
   // The sum of what open rounds have of a variable.
   absl::Status ReadRound(uint32_t id, const kernels::ParallelFor& parallel_for,
                          tensorflow::Tensor* sum) const;
@@ -230,6 +234,7 @@ class Server : public tensorflow::ResourceBase {
   int64_t whole_version_ = 1;  // the last one that PublishWhole has made
   int64_t updates_due_ = 0;    // since the last version, asynchronously
   int64_t updates_ = 0;
+  int64_t step_ = 0;  // updates_, and those before the program began
   int64_t pushes_accepted_ = 0;
   int64_t pushes_dropped_ = 0;
   int64_t pulls_ = 0;

@@ -17,8 +17,8 @@ struct VariableInfo {
   std::string name;
   tensorflow::TensorShape shape;
   CodecSpec push, pull;
-  // Of the model: what leads on from earlier ones is float32, both ways.
-  int64_t start_version = 0;
+  // Until the model has seen so many updates all is float32, both ways.
+  int64_t start_step = 0;
 
   int64_t size() const { return shape.num_elements(); }
 };

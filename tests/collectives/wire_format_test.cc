@@ -22,7 +22,7 @@ constexpr int64_t kMaxSize = 0x3000;
 std::vector<uint8_t> HeaderBytes() {
   return {
       'T',  'F',  'G',  'C',                           // magic number
-      2,                                               // version
+      3,                                               // version
       3,                                               // codec: 3LC
       1,                                               // phase: sum
       0,                                               // reserved
@@ -98,7 +98,7 @@ TEST(WireFormatTest, OtherVersionIsFailedPreconditionAndNamesBoth) {
   const absl::Status status = Read(bytes, &size);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 7"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 2"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 3"));
 }
 
 TEST(WireFormatTest, SizeOutsideItsRangeIsDataLoss) {

@@ -98,7 +98,7 @@ struct Pair {
     bool accepted, ready;
     CheckOk(server->AccumulatePush(push.data(), push.size(), true, SingleThread,
                                    &accepted, &ready));
-    int64_t version;
+    int64_t version, step;
     CheckOk(server->EndUpdate(0, {}, read, SingleThread, &version));
     Follow();
   }
@@ -123,9 +123,9 @@ struct Pair {
 
   void Follow() {
     const Buffer message = Pull(model->Request(Ids()));
-    int64_t version;
+    int64_t version, step;
     CheckOk(model->Apply(message.data(), message.size(), Pulled(), SingleThread,
-                         &version));
+                         &version, &step));
   }
 
   RefCountPtr<Server> server{new Server(ServerOptions())};
@@ -144,7 +144,8 @@ void Mend(Kind kind, uint32_t tag, int64_t version, Buffer* bytes) {
   Write(kind, 5, bytes);
   Write(tag, 12, bytes);
   Write(version, 16, bytes);
-  Write(static_cast<uint64_t>(bytes->size()), 24, bytes);
+  Write(int64_t{1}, 24, bytes);  // step
+  Write(static_cast<uint64_t>(bytes->size()), 32, bytes);
 }
 
 void FuzzFrame(Kind kind, const Buffer& bytes) {
@@ -186,9 +187,9 @@ Buffer FuzzPush(const Buffer& push) {
 // The copies that a pull makes.
 Buffer FuzzPull(const Buffer& pull) {
   const Pair pair;
-  int64_t version;
+  int64_t version, step;
   const absl::Status status = pair.model->Apply(
-      pull.data(), pull.size(), Pulled(), SingleThread, &version);
+      pull.data(), pull.size(), Pulled(), SingleThread, &version, &step);
   Check(status.ok() || IsRefusal(status));
   Buffer copies;
   for (const VariableInfo& variable : Variables()) {
@@ -233,7 +234,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ps::Buffer bytes(data, data + size);
   ps::FuzzFrame(ps::Kind::kPush, bytes);
   ps::FuzzFrame(ps::Kind::kPull, bytes);
-  if (size < tf_gc::kHeaderSize) return 0;
+  if (size < ps::kMessageHeaderSize) return 0;
   constexpr int64_t kVersion = 2;
   ps::Mend(ps::Kind::kPush, /*tag=*/0, kVersion, &bytes);
   ps::Check(ps::FuzzPush(bytes) == ps::FuzzPush(bytes));

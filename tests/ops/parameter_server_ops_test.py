@@ -21,6 +21,7 @@ _CODECS = ("float32", "float16", "bfloat16", "int8", "three_lc", _THC)
 _NAMES = itertools.count()
 _COUNTERS = (
     "version",
+    "step",
     "updates",
     "accepted",
     "dropped",
@@ -47,12 +48,12 @@ def values_like(variables, seed):
 class Cluster:
     """A server of some variables."""
 
-    def __init__(self, variables, push="float32", pull="float32", start_version=0, **kwargs):
+    def __init__(self, variables, push="float32", pull="float32", start_step=0, **kwargs):
         self.variables = variables
         self.ids = list(range(len(variables)))
         self.shapes = [v.shape for v in variables]
         self.push = push
-        self.start_version = start_version
+        self.start_step = start_step
         self.server = ops.parameter_server(unique_name(), **kwargs)
         for i, variable in enumerate(variables):
             ops.add_variable(
@@ -63,7 +64,7 @@ class Cluster:
                 variable.shape,
                 push=push,
                 pull=pull,
-                start_version=start_version,
+                start_step=start_step,
             )
 
     def counters(self):
@@ -99,10 +100,13 @@ class Worker:
     def request(self):
         return ops.pull_request(self.model, self.cluster.ids)
 
-    def follow(self):
+    def pull(self):
         cluster = self.cluster
         message = ops.pull(cluster.server, self.request(), cluster.ids)
         return ops.apply_pull(self.model, message, cluster.ids, cluster.shapes)
+
+    def follow(self):
+        return self.pull().version
 
     def copies(self):
         return [
@@ -127,7 +131,7 @@ class Worker:
             [1.5] * n,
             ids=cluster.ids,
             codecs=[cluster.push] * n,
-            start_versions=[cluster.start_version] * n,
+            start_steps=[cluster.start_step] * n,
             sparse_ids=[],
             channel=channel,
         )
@@ -184,9 +188,9 @@ class TrainingTest(OpTestCase):
         st.sampled_from([0, 3]),
         st.lists(st.sampled_from(["first", "second", "follow", "late"]), max_size=12),
     )
-    def test_workers_agree_and_nothing_is_lost(self, push, pull, start_version, events):
+    def test_workers_agree_and_nothing_is_lost(self, push, pull, start_step, events):
         variables = [tf.Variable(tf.zeros(shape)) for shape in ((70,), (2, 3), ())]
-        cluster = Cluster(variables, push, pull, start_version, pushes_per_round=2)
+        cluster = Cluster(variables, push, pull, start_step, pushes_per_round=2)
         workers = [Worker(cluster), Worker(cluster)]
         total = [np.zeros(v.shape) for v in variables]
         for worker in workers:
@@ -251,6 +255,18 @@ class TrainingTest(OpTestCase):
         self.assertEqual(worker.copies()[0].tolist(), [-1, 0])
         self.assertEqual(worker.residuals()[0].tolist(), [1, 1])
 
+    def test_steps_are_updates(self):
+        cluster = Cluster([tf.Variable([1.0])])
+        worker = Worker(cluster)
+        ops.publish_whole(cluster.server, [0])
+        self.assertEqual(worker.pull().step, 0)
+        worker.step([tf.constant([1.0])])
+        self.assertEqual(worker.pull().step, 1)
+        ops.set_server_step(cluster.server, 40)
+        self.assertEqual(worker.pull().step, 40)
+        self.assertEqual(cluster.counters()["step"], 40)
+        self.assert_invalid("step must be at least 0", ops.set_server_step, cluster.server, -1)
+
     def test_sparse_gradients_are_rows(self):
         table = tf.Variable(tf.zeros([4, 2]))
         server = ops.parameter_server(unique_name(), pushes_per_round=2)
@@ -268,7 +284,7 @@ class TrainingTest(OpTestCase):
                 tf.zeros([0]),
                 ids=[],
                 codecs=[],
-                start_versions=[],
+                start_steps=[],
                 sparse_ids=[5],
             )
             return pushed, ops.accumulate_push(server, pushed)
@@ -340,15 +356,15 @@ class WaitingTest(OpTestCase):
         self.cluster.variables[0].assign([5.0, 6.0])
         self.cluster.end_update()
         for join in joins:
-            self.assertGreater(len(join()), 32)
+            self.assertGreater(len(join()), 40)
         self.assertEqual(self.cluster.counters()["parked"], 0)
 
     def test_patience_ends(self):
-        self.assertLen(self.pull(1, 1000), 32)
+        self.assertLen(self.pull(1, 1000), 40)
 
     def test_who_has_no_patience_or_another_version_does_not_wait(self):
-        self.assertLen(self.pull(1, 0), 32)
-        self.assertGreater(len(self.pull(9, _LONG)), 32)
+        self.assertLen(self.pull(1, 0), 40)
+        self.assertGreater(len(self.pull(9, _LONG)), 40)
 
     def test_a_pull_is_cancelled_with_its_step(self):
         function = tf.function(lambda: self.pull(1, _LONG)).get_concrete_function()
@@ -447,18 +463,19 @@ class StatisticsTest(OpTestCase):
         worker.step([tf.constant(testing.gaussian([100], 2)), tf.constant(0.0)])
         worker.follow()
         statistics = ops.server_statistics(cluster.server)
-        pushed = 32 + (3 + 104) + (3 + 5)
-        first = 32 + (2 + 2 + 400) + (3 + 4)
+        pushed = 40 + (3 + 104) + (3 + 5)
+        first = 40 + (2 + 2 + 400) + (3 + 4)
         self.assertEqual(
             cluster.counters(),
             {
                 "version": 2,
+                "step": 1,
                 "updates": 1,
                 "accepted": 1,
                 "dropped": 0,
                 "pulls": 2,
                 "bytes_pushed": pushed,
-                "bytes_pulled": first + 32 + (3 + 104),
+                "bytes_pulled": first + 40 + (3 + 104),
                 "encodings": 1,
                 "log_bytes": 104,
                 "pushes_in_round": 0,
@@ -474,7 +491,7 @@ class StatisticsTest(OpTestCase):
 
     def test_the_library_names_itself(self):
         wire_version, version = ops.library_version().numpy().decode().split(" ")
-        self.assertEqual(wire_version, "2")
+        self.assertEqual(wire_version, "3")
         self.assertEqual(version.split(".")[:2], tf.__version__.split(".")[:2])
 
 
@@ -489,7 +506,7 @@ class ShapesTest(OpTestCase):
             return {
                 "request": ops.pull_request(model, [0]),
                 "message": ops.pull(server, tf.zeros([2], tf.int64), [0]),
-                "version": ops.apply_pull(model, message, [0], [[2]]),
+                "version": ops.apply_pull(model, message, [0], [[2]]).version,
                 "copy": ops.read_model(model, 0, [2]),
                 "accepted": ops.accumulate_push(server, message).accepted,
                 "dense": gradients.dense[0],
@@ -517,7 +534,7 @@ class ShapesTest(OpTestCase):
                 "indices": [None],
                 "rows": [None, 3],
                 "scalars": [None],
-                "counters": [12],
+                "counters": [13],
                 "residual": [7, 1],
                 "library": [],
             },
@@ -609,7 +626,7 @@ class ErrorsTest(OpTestCase):
 
         self.assert_invalid("multipliers", encode, multipliers=[1.0, 1.0])
         self.assert_invalid("codecs", encode, codecs=["int8", "int8"])
-        self.assert_invalid("start_versions", encode, starts=[])
+        self.assert_invalid("start_steps", encode, starts=[])
         self.assert_invalid("dense", encode, dense=[gradient, gradient], multipliers=[1.0, 1.0])
         server = self.cluster.server
         self.assert_invalid("multipliers", ops.end_update, server, [], [1.0], [])

@@ -53,9 +53,8 @@ class Fixture {
 };
 
 std::vector<VariableInfo> OneVariable(const std::string& push,
-                                      int64_t start_version = 0,
-                                      int64_t n = 100) {
-  return {MakeVariable(1, {n}, push, "int8", start_version)};
+                                      int64_t start_step = 0, int64_t n = 100) {
+  return {MakeVariable(1, {n}, push, "int8", start_step)};
 }
 
 // A server whose rounds have two pushes, so that one leaves the round open.
@@ -75,10 +74,10 @@ TEST(LocalModelTest, RequestsNameWhatIsNotThereOrOfAnotherVersion) {
   const auto pull = [&](const std::vector<uint32_t>& ids,
                         const std::vector<PulledVariable>& pulled) {
     Buffer message;
-    int64_t version;
+    int64_t version, step;
     ExpectOk(fixture.server()->Pull(model->Request(ids), ids, To(&message)));
     ExpectOk(model->Apply(message.data(), message.size(), pulled, SingleThread,
-                          &version));
+                          &version, &step));
     return version;
   };
   const PulledVariable first = {1, both[0].shape}, second = {2, both[1].shape};
@@ -268,7 +267,7 @@ TEST(LocalModelTest, GradientsThatAreNotFiniteLeaveTheResidual) {
 }
 
 TEST(LocalModelTest, WarmUpIsExact) {
-  const std::vector<VariableInfo> variables = OneVariable("int8", 2);
+  const std::vector<VariableInfo> variables = OneVariable("int8", 1);
   Fixture fixture(variables);
   Worker worker(variables);
   worker.Follow(fixture.server());
@@ -360,21 +359,23 @@ TEST(LocalModelTest, MessagesAreThoseOfTheDocumentation) {
   fixture.PublishWhole(5);
   worker.Follow(fixture.server());
   EXPECT_EQ(worker.Push({{1, -0.5f, 0.5f, 0}}),
-            (Buffer{'T',  'F', 'G',  'C',  2,    0x20, 0,    0,  //
+            (Buffer{'T',  'F', 'G',  'C',  3,    0x20, 0,    0,  //
                     1,    0,   0,    0,                          //
                     0,    0,   0,    0,                          //
                     3,    0,   0,    0,    0,    0,    0,    0,  //
-                    0x2b, 0,   0,    0,    0,    0,    0,    0,  //
+                    1,    0,   0,    0,    0,    0,    0,    0,  //
+                    0x33, 0,   0,    0,    0,    0,    0,    0,  //
                     5,    4,   8,                                //
                     0,    0,   0x80, 0x3f, 0x7f, 0xc0, 0x40, 0}));
   fixture.Set(5, {0.5f, -0.5f, 0.2f, 0});
   fixture.EndUpdate();
   EXPECT_EQ(worker.PullFrom(fixture.server()),
-            (Buffer{'T',  'F',  'G',  'C',  2,   0x21, 0, 0,  //
+            (Buffer{'T',  'F',  'G',  'C',  3,   0x21, 0, 0,  //
                     1,    0,    0,    0,                      //
                     0xc1, 0x5c, 0x02, 0x89,                   //
                     4,    0,    0,    0,    0,   0,    0, 0,  //
-                    0x28, 0,    0,    0,    0,   0,    0, 0,  //
+                    2,    0,    0,    0,    0,   0,    0, 0,  //
+                    0x30, 0,    0,    0,    0,   0,    0, 0,  //
                     5,    3,    5,                            //
                     0,    0,    0,    0x3f, 0xae}));
   worker.Follow(fixture.server());
@@ -400,10 +401,10 @@ TEST(LocalModelTest, PatienceIsThatOfTheLastStepOnThisModel) {
   const Resource<LocalModel> model(new LocalModel(&env));
   const auto pull = [&] {
     Buffer message;
-    int64_t version;
+    int64_t version, step;
     ExpectOk(fixture.server()->Pull(model->Request({1}), {1}, To(&message)));
     ExpectOk(model->Apply(message.data(), message.size(), {{1, variable.shape}},
-                          SingleThread, &version));
+                          SingleThread, &version, &step));
   };
   const auto push = [&](bool accepted) {
     Buffer message;

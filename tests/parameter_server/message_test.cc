@@ -28,7 +28,7 @@ Buffer Write(const MessageWriter& writer) {
 
 Buffer ExampleMessage() {
   MessageWriter writer(Kind::kPull, 0x01020304);
-  writer.set_version(0x1112131415);
+  writer.set_version(0x1112131415, 0x161718);
   writer.Add(5, Codec::kThreeLc, ToBytes({1, 2, 3, 99}), 3);
   writer.Add(300, Codec::kFloat32, ToTensor({1}));
   writer.Add(300, Codec::kThcNorms, NewFloats(0));
@@ -39,13 +39,14 @@ Buffer ExampleMessage() {
 Buffer ExampleBytes() {
   return {
       'T',  'F',  'G',  'C',                        // magic number
-      2,                                            // version
+      3,                                            // version
       0x21,                                         // pull
       0,    0,                                      // reserved
       3,    0,    0,    0,                          // entries
       4,    3,    2,    1,                          // tag
       0x15, 0x14, 0x13, 0x12, 0x11, 0, 0,    0,     // version of the model
-      50,   0,    0,    0,    0,    0, 0,    0,     // size
+      0x18, 0x17, 0x16, 0,    0,    0, 0,    0,     // step of the model
+      58,   0,    0,    0,    0,    0, 0,    0,     // size
       5,    3,    3,    1,    2,    3,              // three bytes of 3LC
       0xac, 2,    0,    4,    0,    0, 0x80, 0x3f,  // 300 = 0x2c + 2 * 128
       0xac, 2,    6,    0,
@@ -97,10 +98,11 @@ TEST(MessageTest, IsReadAsItWasWritten) {
   ExpectOk(Read(Kind::kPull, bytes, &message));
   EXPECT_EQ(message.tag, 0x01020304);
   EXPECT_EQ(message.version, 0x1112131415);
+  EXPECT_EQ(message.step, 0x161718);
   ASSERT_EQ(message.entries.size(), 3);
   EXPECT_EQ(message.entries[0].id, 5);
   EXPECT_EQ(message.entries[0].codec, Codec::kThreeLc);
-  EXPECT_EQ(message.entries[0].body, bytes.data() + 35);
+  EXPECT_EQ(message.entries[0].body, bytes.data() + 43);
   EXPECT_EQ(message.entries[0].size, 3);
   EXPECT_EQ(message.entries[1].id, 300);
   EXPECT_EQ(message.entries[1].size, 4);
@@ -121,10 +123,11 @@ TEST(MessageTest, EveryWrongFieldIsNamed) {
       {"entry 3 is damaged", 8, 4},
       {"bytes behind the last entry", 8, 2},
       {"the version of the model", 23, 0x80},
-      {"the size", 24, 51},
-      {"the size", 31, 1},
-      {"the codec of entry 0 is 8", 33, 8},
-      {"the size of entry 0", 34, 0x7f},
+      {"the step of the model", 31, 0x80},
+      {"the size", 32, 59},
+      {"the size", 39, 1},
+      {"the codec of entry 0 is 8", 41, 8},
+      {"the size of entry 0", 42, 0x7f},
   };
   for (const auto& c : cases) {
     Buffer bytes = ExampleBytes();

@@ -26,7 +26,7 @@ class Published {
   PublishedModel* operator->() { return &model_; }
 
   void Publish(const Floats& values) {
-    model_.Publish({{kId, ToTensor(values)}}, SingleThread);
+    model_.Publish({{kId, ToTensor(values)}}, model_.step() + 1, SingleThread);
   }
 
   // The entries for a worker with this version.
@@ -172,7 +172,7 @@ TEST(PublishedModelTest, Float32ReplacesWhatHasChanged) {
 }
 
 TEST(PublishedModelTest, WarmUpIsWhole) {
-  Published model(MakeVariable(kId, {100}, "float32", "int8", 3));
+  Published model(MakeVariable(kId, {100}, "float32", "int8", 2));
   model->Capture({{kId, ToTensor(Gaussian(100, 0))}});
   for (int i = 1; i <= 3; ++i) model.Publish(Gaussian(100, i));
   // From 1 to 2 and to 3 it is whole, from 3 to 4 no more.

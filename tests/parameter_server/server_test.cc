@@ -287,6 +287,43 @@ TEST(ServerTest, AsynchronousThcDecodesWithTheScalesOfThePush) {
   EXPECT_LT(step(&slow, 9, 1), n);
 }
 
+// ---- Steps
+
+TEST(ServerTest, WritesAreVersionsButNoSteps) {
+  Fixture fixture(OneVariable(), Rounds(1));
+  Worker worker = fixture.MakeWorker();
+  fixture.PublishWhole({1});
+  EXPECT_EQ(worker.Follow(fixture.server()), 2);
+  EXPECT_EQ(worker.step(), 0);
+  fixture.EndUpdate();
+  EXPECT_EQ(worker.Follow(fixture.server()), 3);
+  EXPECT_EQ(worker.step(), 1);
+}
+
+TEST(ServerTest, StepsAreUpdatesHoweverManyMakeAVersion) {
+  Fixture fixture(OneVariable(), Asynchronous(-1, /*updates=*/2));
+  Worker worker = fixture.MakeWorker();
+  for (int step = 1; step <= 5; ++step) {
+    fixture.EndUpdate();
+    fixture.Refresh();
+    EXPECT_EQ(worker.Follow(fixture.server()), 1 + step / 2);
+    EXPECT_EQ(worker.step(), step / 2 * 2);
+  }
+}
+
+TEST(ServerTest, StepsGoOnWhereAnotherProgramEnded) {
+  Fixture fixture(OneVariable(), Rounds(1));
+  Worker worker = fixture.MakeWorker();
+  fixture->SetStep(40);
+  EXPECT_EQ(worker.Follow(fixture.server()), 1);
+  EXPECT_EQ(worker.step(), 40);
+  fixture.EndUpdate();
+  worker.Follow(fixture.server());
+  EXPECT_EQ(worker.step(), 41);
+  EXPECT_EQ(fixture->Statistics().step, 41);
+  EXPECT_EQ(fixture->Statistics().updates, 1);
+}
+
 // ---- Waiting
 
 TEST(ServerTest, PullsWaitForTheNextVersion) {
@@ -352,7 +389,7 @@ TEST(ServerTest, TrafficIsCountedByVariable) {
       {MakeVariable(1, {100}, "int8", "int8"), MakeVariable(2, {3})},
       Rounds(1));
   Worker worker = fixture.MakeWorker();
-  const int64_t whole = 32 + (2 + 2 + 400) + (1 + 1 + 1 + 12);
+  const int64_t whole = 40 + (2 + 2 + 400) + (1 + 1 + 1 + 12);
   EXPECT_EQ(fixture->Statistics().bytes_pulled, whole);
   const Buffer push = worker.Push({Gaussian(100, 1), {1, 2, 3}});
   Accumulate(push, fixture.server());
@@ -364,9 +401,9 @@ TEST(ServerTest, TrafficIsCountedByVariable) {
   EXPECT_EQ(statistics.encodings, 1);
   EXPECT_EQ(statistics.pulls, 2);
   EXPECT_EQ(statistics.log_bytes, 104);
-  EXPECT_EQ(statistics.bytes_pulled, whole + 32 + 107);
+  EXPECT_EQ(statistics.bytes_pulled, whole + 40 + 107);
   EXPECT_EQ(statistics.bytes_pushed, push.size());
-  EXPECT_EQ(statistics.bytes_pushed, 32 + 107 + 15);
+  EXPECT_EQ(statistics.bytes_pushed, 40 + 107 + 15);
   const VariableTraffic& first = statistics.variables.at(1);
   EXPECT_EQ(first.values_pushed, 100);
   EXPECT_EQ(first.bytes_pushed, 107);

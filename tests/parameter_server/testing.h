@@ -59,13 +59,13 @@ inline CodecSpec Spec(const std::string& text) {
 inline VariableInfo MakeVariable(uint32_t id, const std::vector<int64_t>& dims,
                                  const std::string& push = "float32",
                                  const std::string& pull = "float32",
-                                 int64_t start_version = 0) {
+                                 int64_t start_step = 0) {
   return {id,
           "variable_" + std::to_string(id),
           tensorflow::TensorShape(dims),
           Spec(push),
           Spec(pull),
-          start_version};
+          start_step};
 }
 
 inline tensorflow::Tensor ToTensor(const Floats& values,
@@ -198,7 +198,7 @@ class Worker {
 
   absl::Status Apply(const Buffer& message) {
     return model_->Apply(message.data(), message.size(), pulled_,
-                         kernels::SingleThread, &version_);
+                         kernels::SingleThread, &version_, &step_);
   }
 
   // The version of the model afterwards.
@@ -206,6 +206,9 @@ class Worker {
     ExpectOk(Apply(PullFrom(server)));
     return version_;
   }
+
+  // The updates that the model has seen.
+  int64_t step() const { return step_; }
 
   Floats Copy(size_t index) const {
     tensorflow::Tensor value;
@@ -226,7 +229,7 @@ class Worker {
     for (size_t i = 0; i < gradients.size(); ++i) {
       const VariableInfo& variable = variables_[i];
       dense.push_back({variable.id, &variable.push, /*multiplier=*/1,
-                       variable.start_version, ToTensor(gradients[i])});
+                       variable.start_step, ToTensor(gradients[i])});
     }
     return Push(dense, {}, channel);
   }
@@ -248,7 +251,7 @@ class Worker {
   std::vector<uint32_t> ids_;
   std::vector<PulledVariable> pulled_;
   Resource<LocalModel> model_{new LocalModel};
-  int64_t version_ = 0;
+  int64_t version_ = 0, step_ = 0;
 };
 
 // Calls check(bytes) for all beginnings of a message, and for the message with

@@ -27,7 +27,7 @@ struct Setting {
   std::string name;
   ServerOptions options;
   std::string push, pull;
-  int64_t start_version = 0;
+  int64_t start_step = 0;
 };
 
 // Sums of many values, to which rounding adds nothing.
@@ -43,7 +43,7 @@ class Training {
   Training(const Setting& setting, uint32_t seed)
       : generator_(seed),
         variables_({MakeVariable(1, {150}, setting.push, setting.pull,
-                                 setting.start_version),
+                                 setting.start_step),
                     MakeVariable(2, {5}),
                     MakeVariable(3, {6, 2}, "float32", setting.pull)}),
         server_(new Server(setting.options)),
@@ -168,7 +168,7 @@ class Training {
       const Floats gradient = RandomGradient(variable.size());
       AddTo(gradient, 1, &balance_[v]);
       dense.push_back({variable.id, &variable.push, /*multiplier=*/1.5f,
-                       variable.start_version, ToTensor(gradient)});
+                       variable.start_step, ToTensor(gradient)});
     }
     const Rows rows = {2, {Random(6), Random(6)}, RandomGradient(4)};
     Floats gradient(12, 0);
