@@ -56,8 +56,9 @@ class ServerResiduals(trackable.Trackable):
             name: self._total(server, variable)
             for name, (server, variable) in self._variables().items()
         }
-        step = max((server.step() for server in self._servers.values()), default=0)
-        return totals | {_STEP: tf.constant(step, tf.int64)}
+        steps = [server.step() for server in self._servers.values()]
+        with worker_step.on_worker():
+            return totals | {_STEP: tf.reduce_max(tf.stack([tf.constant(0, tf.int64), *steps]))}
 
     def _restore_from_tensors(self, restored_tensors):
         for server in self._servers.values():

@@ -127,7 +127,7 @@ class ServerVariables:
     def traffic(self):
         """Returns the `ServerTraffic` of this server."""
         counts = self._statistics()
-        totals = _totals(counts)
+        totals = dict(zip(_COUNTERS, counts.counters.numpy().tolist(), strict=True))
         variables = [
             ServerVariableTraffic(
                 self._variables[id_].name, str(self._variables[id_].compressor), *rest
@@ -150,8 +150,8 @@ class ServerVariables:
         )
 
     def step(self):
-        """Returns how many updates the variables have seen, in programs before this one too."""
-        return _totals(self._statistics())["step"]
+        """Returns how many updates the variables have seen, in earlier programs too; int64 []."""
+        return self._statistics().counters[_COUNTERS.index("step")]
 
     def set_step(self, step):
         """Sets how many updates the variables have seen; workers know with their next pull."""
@@ -186,11 +186,6 @@ _COUNTERS = (
     "parked_pulls",
 )
 _IN_TRAFFIC = {field.name for field in dataclasses.fields(ServerTraffic)}
-
-
-def _totals(statistics):
-    return dict(zip(_COUNTERS, statistics.counters.numpy().tolist(), strict=True))
-
 
 # Ids are unique in a program, so that no two strategies share one on a server.
 variable_ids = itertools.count()
