@@ -10,10 +10,10 @@
 #include <cstring>
 #include <vector>
 
+#include "ops/collectives/wire_format.h"
 #include "ops/kernels/parallel.h"
 #include "ops/parameter_server/buffers.h"
 #include "ops/parameter_server/codec.h"
-#include "ops/collectives/wire_format.h"
 #include "ops/parameter_server/local_model.h"
 #include "ops/parameter_server/message.h"
 #include "ops/parameter_server/server.h"
