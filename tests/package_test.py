@@ -22,6 +22,33 @@ assert again.numpy().tobytes() == encoded.tobytes()
 print(tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC()).num_replicas_in_sync)
 """
 
+_ON_SERVERS = """
+import tensorflow as tf, tf_gc
+strategy = tf_gc.ParameterServerStrategy(
+    tf.distribute.cluster_resolver.TFConfigClusterResolver(), compression=tf_gc.ThreeLC()
+)
+with strategy.scope():
+    variable = tf.Variable(tf.zeros([100, 50]))
+
+@tf.function
+def train_step():
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum((variable - 1) ** 2)
+        strategy.push_gradients([(tape.gradient(loss, variable), variable)], update)
+    strategy.run(step)
+
+def update(grads_and_vars):
+    for gradient, updated in grads_and_vars:
+        updated.assign_sub(0.25 * gradient)
+
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+for _ in range(2):
+    coordinator.schedule(train_step)
+    coordinator.join()
+print("mean", tf.reduce_mean(variable).numpy(), "from", tf_gc.__file__)
+"""
+
 
 def _run(*command, cwd, **environment):
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | environment
@@ -56,6 +83,14 @@ class WheelTest(absltest.TestCase):
         result = _run(self.python, "-c", _PROGRAM, cwd=self.directory)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout.strip(), "1")
+
+    def test_a_cluster_with_parameter_servers_trains(self):
+        program = self.directory / "on_servers.py"
+        program.write_text(_ON_SERVERS)
+        launch = (self.python, "-m", "tf_gc.launch", "--workers", "1", "--ps", "1")
+        result = _run(*launch, str(program), cwd=self.directory)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertRegex(result.stdout, "mean 0.75 from .*/venv/.*/site-packages/tf_gc/")
 
     def test_another_tensorflow_is_refused_at_import(self):
         [site] = (self.directory / "venv").glob("lib/python*/site-packages")
