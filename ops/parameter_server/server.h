@@ -156,7 +156,7 @@ class Server : public tensorflow::ResourceBase {
   // forgets the pushes of open rounds, which were computed on other values.
   absl::Status PublishWhole(const std::vector<uint32_t>& ids, const Read& read);
 
-  // The number of updates so far, of programs before this one.
+  // Sets the number of updates that there have been, in earlier programs too.
   void SetStep(int64_t step);
 
   // The sum of what open rounds have of a variable.
