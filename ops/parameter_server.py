@@ -147,8 +147,8 @@ def pull_request(model, ids, name=None):
     Returns:
       int64 vector: the version of the model; for how many microseconds the server
       may wait for a newer one (what the last step took, if nothing has been
-      pulled since, else 0); then, for each variable
-      with another version, its id and that version, 0 if there is no copy.
+      pulled since, else 0); then, for each variable with another version, its id
+      and that version, 0 if there is no copy.
     """
     return library.tf_gc_pull_request(model, ids=ids, name=name)
 

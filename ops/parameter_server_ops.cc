@@ -507,10 +507,11 @@ REGISTER_OP("TfGc>ServerStatistics")
 Counts what a server has done so far.
 
 server: Handle from ParameterServer.
-counters: A vector: the version; updates with those of programs before; updates;
-  pushes accepted; pushes dropped; pulls; bytes of all pushes; bytes of all pulls; versions for which something was
-  compressed; bytes kept for workers that are behind; pushes in the open round;
-  leases that were passed on; pulls that wait now.
+counters: A vector: the version; updates, with those of programs before; updates;
+  pushes accepted; pushes dropped; pulls; bytes of all pushes; bytes of all
+  pulls; versions for which something was compressed; bytes kept for workers that
+  are behind; pushes in the open round; leases that were passed on; pulls that
+  wait now.
 ids: A vector: the variables, ascending. What follows are vectors by variable.
 values_pushed: Values that pushes stood for.
 bytes_pushed: Bytes that they took.

@@ -103,7 +103,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             checks.integer("max_staleness", max_staleness, 0)
         super().__init__(cluster_resolver, variable_partitioner)
         self._servers = {}  # device -> ServerVariables
-        self._residuals = ServerResiduals(self._servers, workers)
+        self._residuals = ServerResiduals(workers)
         if self._compression is None and not synchronous:
             return
         check_servers(cluster_resolver.cluster_spec())
@@ -113,6 +113,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             cluster_resolver,
             variable_partitioner,
             servers=self._servers,
+            residuals=self._residuals,
             policy=self._compression,
             server_options={
                 "pushes_per_round": pushes if synchronous else None,
@@ -213,10 +214,18 @@ class _Extended(parameter_server_strategy_v2.ParameterServerStrategyV2Extended):
     """TensorFlow's implementation, with few overrides."""
 
     def __init__(
-        self, strategy, cluster_resolver, variable_partitioner, servers, policy, server_options
+        self,
+        strategy,
+        cluster_resolver,
+        variable_partitioner,
+        servers,
+        residuals,
+        policy,
+        server_options,
     ):
         super().__init__(strategy, cluster_resolver, variable_partitioner)
         self.servers = servers
+        self._residuals = residuals
         self._policy = policy
         self._server_options = server_options
         self._channels = {}  # ids of an optimizer's variables -> its number
@@ -275,6 +284,7 @@ class _Extended(parameter_server_strategy_v2.ParameterServerStrategyV2Extended):
             compressor,
             is_pulled=variable.dtype == tf.float32 and not is_left_alone,
         )
+        self._residuals.add(server, entry)
         return PulledVariable(variable, server, entry)
 
     def _call_for_each_replica(self, fn, args, kwargs):

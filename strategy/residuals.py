@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import values
 from tensorflow.python.ops import resource_variable_ops
 from tensorflow.python.trackable import base as trackable
-from tf_gc.strategy.variables import name_of, unwrap
+from tf_gc.strategy.variables import checkpoint_name, name_of, unused_name, unwrap
 
 
 class Residuals(trackable.Trackable):
@@ -61,7 +61,8 @@ class Residuals(trackable.Trackable):
 
     def _create(self, key, variable, slot, shape, dtype, aggregation):
         if key not in self._names:
-            self._names[key] = self._unused_name(name_of(variable))
+            name = checkpoint_name(name_of(variable))
+            self._names[key] = unused_name(name, self._names.values())
             weakref.finalize(unwrap(variable), self._forget, key)
         name = self._names[key] if slot == "residual" else f"{self._names[key]}:{slot}"
         with tf.init_scope(), tf.device(self._device):
@@ -73,14 +74,6 @@ class Residuals(trackable.Trackable):
             self._saved[name] = made
             self._slots[key][slot] = name
             self._handle_deferred_dependencies(name, made)
-
-    def _unused_name(self, name):
-        name = candidate = name.replace("/", ".")
-        suffix = 0
-        while candidate in self._names.values():
-            suffix += 1
-            candidate = f"{name}_{suffix}"
-        return candidate
 
     def _forget(self, key):
         del self._names[key]

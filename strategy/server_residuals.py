@@ -1,11 +1,10 @@
 """What the workers have not delivered to the servers, in checkpoints."""
 
-import re
-
 import tensorflow as tf
 from absl import logging
 from tensorflow.python.trackable import base as trackable
 from tf_gc.strategy import worker_step
+from tf_gc.strategy.variables import checkpoint_name, unused_name
 
 from tf_gc import ops
 
@@ -17,17 +16,24 @@ class ServerResiduals(trackable.Trackable):
 
     To the sum belong the pushes of a round that is not complete yet. On restore,
     every worker gets an equal share: nothing is lost when training goes on, be it
-    with another number of workers. A worker that cannot be reached while saving
-    has lost its residual already, and counts as zero.
+    with another number of workers. What is restored before its variable is made
+    waits for that. A worker that cannot be reached while saving has lost its
+    residual already, and counts as zero.
 
     Args:
-      servers: the strategy's `ServerVariables`, by device.
       workers: the number of workers.
     """
 
-    def __init__(self, servers, workers):
-        self._servers = servers
+    def __init__(self, workers):
         self._workers = workers
+        self._saved = {}  # name in checkpoints -> _Saved
+
+    def add(self, server, variable):
+        """Adds a new `ServerVariable` of some `ServerVariables`."""
+        name = unused_name(checkpoint_name(variable.name), self._saved)
+        self._saved[name] = _Saved(server, variable, self._workers)
+        with tf.init_scope():
+            self._track_trackable(self._saved[name], name)
 
     def total(self, name):
         """Returns the sum of a variable's residuals, a float32 tensor.
@@ -35,64 +41,43 @@ class ServerResiduals(trackable.Trackable):
         Raises:
           KeyError: there is no variable of this name.
         """
-        server, variable = self._variables()[_key(name)]
-        return self._total(server, variable)
+        return self._saved[checkpoint_name(name)].total()
 
-    def _variables(self):
-        """Returns key in a checkpoint -> (ServerVariables, ServerVariable)."""
-        found = {}
-        for server in self._servers.values():
-            for variable in server.variables:
-                name = candidate = _key(variable.name)
-                suffix = 0
-                while candidate in found:
-                    suffix += 1
-                    candidate = f"{name}_{suffix}"
-                found[candidate] = server, variable
-        return found
 
-    def _serialize_to_tensors(self):
-        totals = {
-            name: self._total(server, variable)
-            for name, (server, variable) in self._variables().items()
-        }
-        steps = [server.step() for server in self._servers.values()]
-        with worker_step.on_worker():
-            return totals | {_STEP: tf.reduce_max(tf.stack([tf.constant(0, tf.int64), *steps]))}
+class _Saved(trackable.Trackable):
+    """What a checkpoint holds of one variable."""
 
-    def _restore_from_tensors(self, restored_tensors):
-        for server in self._servers.values():
-            server.set_step(restored_tensors[_STEP])
-        for name, (server, variable) in self._variables().items():
-            share = restored_tensors[name] / self._workers
-            for worker in range(self._workers):
-                with tf.device(_device(worker)):
-                    model = ops.local_model(server.name)
-                    ops.write_residual(model, tf.identity(share), id=variable.id)
+    def __init__(self, server, variable, workers):
+        self._server = server
+        self._variable = variable
+        self._workers = workers
 
-    def _total(self, server, variable):
-        with server.scope():
-            total = ops.read_round(server.handle, id=variable.id, shape=variable.shape)
+    def total(self):
+        id_, shape = self._variable.id, self._variable.shape
+        with self._server.scope():
+            total = ops.read_round(self._server.handle, id=id_, shape=shape)
         for worker in range(self._workers):
             try:
-                with tf.device(_device(worker)):
-                    model = ops.local_model(server.name)
-                    residual = ops.read_residual(model, id=variable.id, shape=variable.shape)
+                with _on_worker(worker):
+                    model = ops.local_model(self._server.name)
+                    residual = ops.read_residual(model, id=id_, shape=shape)
                 with worker_step.on_worker():
                     total += tf.identity(residual)
             except tf.errors.UnavailableError:
                 logging.warning("worker %d cannot be reached: its residuals are lost", worker)
         return total
 
+    def _serialize_to_tensors(self):
+        return {"residual": self.total(), "step": self._server.step()}
 
-# No variable has this key, as no name begins with a separator.
-_STEP = ":step"
+    def _restore_from_tensors(self, restored_tensors):
+        self._server.set_step(restored_tensors["step"])
+        share = restored_tensors["residual"] / self._workers
+        for worker in range(self._workers):
+            with _on_worker(worker):
+                model = ops.local_model(self._server.name)
+                ops.write_residual(model, tf.identity(share), id=self._variable.id)
 
 
-def _key(name):
-    """Returns a name without what TensorFlow escapes in keys: not alike in saving and restoring."""
-    return re.sub("[./]", ":", name)
-
-
-def _device(worker):
-    return f"/job:worker/task:{worker}/device:CPU:0"
+def _on_worker(worker):
+    return tf.device(f"/job:worker/task:{worker}/device:CPU:0")

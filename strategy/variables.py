@@ -12,3 +12,18 @@ def unwrap(variable):
 def name_of(variable):
     """Returns the variable's path in Keras 3, else its name."""
     return getattr(variable, "path", None) or variable.name.split(":")[0]
+
+
+def checkpoint_name(name):
+    """Returns a variable's name as checkpoints have it."""
+    return name.replace("/", ".")
+
+
+def unused_name(name, taken):
+    """Returns a name, with a number behind it if need be, that is none of those taken."""
+    candidate = name
+    suffix = 0
+    while candidate in taken:
+        suffix += 1
+        candidate = f"{name}_{suffix}"
+    return candidate

@@ -390,6 +390,17 @@ def restore_elsewhere(directory):
     return loop.values[0], loop.strategy.residuals.total("variable_0").numpy()
 
 
+def restore_before_variables(directory):
+    """The same, but the variables are made after the checkpoint has been restored."""
+    strategy = make_strategy(compression=tf_gc.ThreeLC(1.75))
+    checkpoint = tf.train.Checkpoint(residuals=strategy.residuals)
+    status = checkpoint.restore(tf.train.latest_checkpoint(directory))
+    with strategy.scope():
+        checkpoint.variable = tf.Variable(tf.zeros(_SHAPE), name="variable_0")
+    status.assert_consumed()
+    return checkpoint.variable.numpy(), strategy.residuals.total("variable_0").numpy()
+
+
 def compressed_steps(directory, count, **kwargs):
     """Goes on from the last checkpoint, with writes between the pushes, and saves.
 

@@ -133,9 +133,10 @@ class PushAndPullTest(parameterized.TestCase):
             np.testing.assert_array_equal(restored[0], saved[0])
             np.testing.assert_allclose(restored[1], saved[1], rtol=1e-6, atol=1e-7)
             np.testing.assert_array_equal(read, saved[0])
-            value, residual = shared_cluster(1).run(programs.restore_elsewhere, directory)
-            np.testing.assert_array_equal(value, saved[0])
-            np.testing.assert_allclose(residual, saved[1], rtol=1e-6, atol=1e-7)
+            for program in programs.restore_elsewhere, programs.restore_before_variables:
+                value, residual = shared_cluster(1).run(program, directory)
+                np.testing.assert_array_equal(value, saved[0])
+                np.testing.assert_allclose(residual, saved[1], rtol=1e-6, atol=1e-7)
 
 
 class SynchronousTest(parameterized.TestCase):
