@@ -8,6 +8,7 @@ import os
 import pathlib
 import signal
 import threading
+import time
 
 import numpy as np
 import tensorflow as tf
@@ -391,5 +392,13 @@ def _scheduled(compressor, name, first, second):
 
 
 def _bytes_on_the_wire():
-    """Bytes sent so far through a network namespace's only link."""
-    return int(pathlib.Path("/sys/class/net/eth0/statistics/tx_bytes").read_text())
+    """Bytes sent so far through a network namespace's only link, once it is quiet.
+
+    A worker may have all that it waits for while its own last message is still on its way out.
+    """
+    counter = pathlib.Path("/sys/class/net/eth0/statistics/tx_bytes")
+    sent = None
+    while (now := int(counter.read_text())) != sent:
+        sent = now
+        time.sleep(0.1)
+    return sent
