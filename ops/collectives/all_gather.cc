@@ -1,7 +1,7 @@
-#include "ops/collectives/all_gather.h"
-
 #include "ops/collectives/exchange.h"
+#include "ops/collectives/plain_exchange.h"
 #include "ops/collectives/plain_message.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc {
 

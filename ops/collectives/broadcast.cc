@@ -1,11 +1,11 @@
-#include "ops/collectives/broadcast.h"
-
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "ops/collectives/binomial_tree.h"
 #include "ops/collectives/exchange.h"
+#include "ops/collectives/plain_exchange.h"
 #include "ops/collectives/plain_message.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc {
 

@@ -6,10 +6,10 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "ops/collectives/body.h"
-#include "ops/collectives/hop_seed.h"
 #include "ops/kernels/signs.h"
 #include "ops/kernels/stochastic_quantize.h"
+#include "ops/wire/body.h"
+#include "ops/wire/seeds.h"
 
 namespace tf_gc {
 namespace {

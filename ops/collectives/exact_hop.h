@@ -11,8 +11,8 @@
 
 #include "Eigen/Core"
 #include "absl/status/status.h"
-#include "ops/collectives/body.h"
 #include "ops/collectives/hop.h"
+#include "ops/wire/body.h"
 
 namespace tf_gc {
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/wire/status.h"
+
 namespace tf_gc {
 
 Pieces Exchange::shard(int rank) const {

@@ -8,16 +8,10 @@
 
 #include "absl/status/status.h"
 #include "ops/collectives/bucket_layout.h"
-#include "ops/collectives/bytes.h"
 #include "ops/collectives/hop.h"
 #include "ops/collectives/mailbox.h"
-#include "ops/collectives/wire_format.h"
-
-#define TF_GC_RETURN_IF_ERROR(expression)           \
-  do {                                              \
-    const absl::Status status_or_ok = (expression); \
-    if (!status_or_ok.ok()) return status_or_ok;    \
-  } while (false)
+#include "ops/wire/bytes.h"
+#include "ops/wire/header.h"
 
 namespace tf_gc {
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "ops/collectives/bucket_layout.h"
-#include "ops/collectives/wire_format.h"
+#include "ops/wire/header.h"
 
 namespace tf_gc {
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "ops/collectives/body.h"
 #include "ops/kernels/bit_packing.h"
 #include "ops/kernels/table_sum.h"
+#include "ops/wire/body.h"
 
 namespace tf_gc {
 namespace {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "ops/collectives/bytes.h"
 #include "ops/collectives/transport.h"
-#include "ops/collectives/wire_format.h"
+#include "ops/wire/bytes.h"
+#include "ops/wire/header.h"
 
 namespace tf_gc {
 

@@ -1,10 +1,10 @@
-#include "ops/collectives/ring.h"
-
 #include <cstddef>
 #include <map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "ops/collectives/topology.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc {
 namespace {

@@ -1,7 +1,8 @@
-#include "ops/collectives/sharded_server.h"
-
 #include <cstddef>
 #include <vector>
+
+#include "ops/collectives/topology.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc {
 

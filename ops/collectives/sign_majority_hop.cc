@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "ops/collectives/body.h"
 #include "ops/kernels/signs.h"
+#include "ops/wire/body.h"
 
 namespace tf_gc {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "ops/collectives/body.h"
-#include "ops/collectives/hop_seed.h"
+#include "ops/wire/body.h"
+#include "ops/wire/seeds.h"
 
 namespace tf_gc {
 namespace {

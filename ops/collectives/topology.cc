@@ -4,9 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "ops/collectives/ring.h"
-#include "ops/collectives/sharded_server.h"
-#include "ops/collectives/tree.h"
 
 namespace tf_gc {
 namespace {

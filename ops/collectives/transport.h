@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "ops/collectives/bytes.h"
+#include "ops/wire/bytes.h"
 
 namespace tf_gc {
 

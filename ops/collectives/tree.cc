@@ -1,9 +1,9 @@
-#include "ops/collectives/tree.h"
-
 #include <cstddef>
 #include <vector>
 
 #include "ops/collectives/binomial_tree.h"
+#include "ops/collectives/topology.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc {
 

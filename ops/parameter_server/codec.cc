@@ -11,11 +11,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "ops/collectives/body.h"
 #include "ops/kernels/bit_packing.h"
 #include "ops/kernels/denormals.h"
 #include "ops/kernels/half.h"
 #include "ops/kernels/three_lc_tensor.h"
+#include "ops/wire/body.h"
 
 namespace tf_gc::parameter_server {
 namespace {

@@ -11,24 +11,21 @@
 #include "absl/status/status.h"
 #include "ops/kernels/parallel.h"
 #include "ops/parameter_server/thc.h"
+#include "ops/wire/codec.h"
 
 namespace tf_gc::parameter_server {
 
-// The body of an entry of a message; docs/wire_format.md has the bytes.
-enum class Codec : uint8_t {
-  kFloat32 = 0,
-  kFloat16 = 1,
-  kBfloat16 = 2,
-  kThreeLc = 3,
-  kInt8 = 4,  // the last of those that Encode knows
-  kThcIndices = 5,
-  kThcNorms = 6,
-  kRows = 7,  // of a gradient that has few: indices and values
-};
-inline constexpr uint8_t kCodecs = 8;
+// Whether it holds all values of a variable and needs nothing else to be
+// decoded.
+constexpr bool IsPlain(Codec codec) {
+  return codec <= Codec::kThreeLc || codec == Codec::kInt8;
+}
 
-// Those that hold all values of a variable and need nothing else to be decoded.
-constexpr bool IsPlain(Codec codec) { return codec <= Codec::kInt8; }
+// Whether an entry of a message may have it.
+constexpr bool IsOfEntries(Codec codec) {
+  return IsPlain(codec) ||
+         (codec >= Codec::kThcIndices && codec <= Codec::kRows);
+}
 
 // What a string like "three_lc feedback=0" says.
 struct CodecSpec {

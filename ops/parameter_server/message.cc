@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "ops/collectives/hop_seed.h"
-#include "ops/collectives/wire_format.h"
 #include "ops/parameter_server/varint.h"
+#include "ops/wire/header.h"
+#include "ops/wire/seeds.h"
 
 namespace tf_gc::parameter_server {
 namespace {
@@ -68,7 +68,7 @@ absl::Status ReadEntry(Kind kind, size_t index, const uint8_t** at,
   if (!ReadVarint(at, end, &id) || id > UINT32_MAX) {
     return Damaged(kind, "the variable of entry ", index, " is damaged");
   }
-  if (*at == end || **at >= kCodecs) {
+  if (*at == end || !IsOfEntries(static_cast<Codec>(**at))) {
     return Damaged(kind, "the codec of entry ", index, " is ",
                    *at == end ? "missing" : absl::StrCat(+**at));
   }

@@ -6,8 +6,6 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "ops/collectives/body.h"
-#include "ops/collectives/hop_seed.h"
 #include "ops/kernels/bit_packing.h"
 #include "ops/kernels/denormals.h"
 #include "ops/kernels/hadamard.h"
@@ -15,6 +13,8 @@
 #include "ops/kernels/table_sum.h"
 #include "ops/kernels/three_lc.h"
 #include "ops/parameter_server/buffers.h"
+#include "ops/wire/body.h"
+#include "ops/wire/seeds.h"
 
 namespace tf_gc::parameter_server {
 namespace {

@@ -1,5 +1,3 @@
-#include "ops/collectives/all_gather.h"
-
 #include <cstdint>
 #include <random>
 #include <string>
@@ -7,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/collectives/plain_exchange.h"
 #include "ops/collectives/plain_message.h"
 #include "tests/collectives/testing.h"
 

@@ -11,8 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/collectives/exact_hop.h"
-#include "ops/collectives/ring.h"
-#include "ops/collectives/tree.h"
+#include "ops/collectives/topology.h"
 #include "tests/collectives/testing.h"
 
 namespace tf_gc {

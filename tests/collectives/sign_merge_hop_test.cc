@@ -14,9 +14,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ops/collectives/hop_seed.h"
-#include "ops/collectives/ring.h"
+#include "ops/collectives/topology.h"
 #include "ops/kernels/signs.h"
+#include "ops/wire/seeds.h"
 #include "tests/collectives/testing.h"
 
 namespace tf_gc {

@@ -18,8 +18,6 @@
 #include "ops/collectives/bucket_layout.h"
 #include "ops/collectives/hop.h"
 #include "ops/collectives/mailbox.h"
-#include "ops/collectives/ring.h"
-#include "ops/collectives/sharded_server.h"
 #include "ops/collectives/topology.h"
 #include "tests/collectives/in_process_transport.h"
 

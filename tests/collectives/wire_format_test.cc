@@ -1,5 +1,3 @@
-#include "ops/collectives/wire_format.h"
-
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -7,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/wire/header.h"
 
 namespace tf_gc {
 namespace {

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <vector>
 
-#include "ops/collectives/wire_format.h"
 #include "ops/kernels/parallel.h"
 #include "ops/parameter_server/buffers.h"
 #include "ops/parameter_server/codec.h"
@@ -18,6 +17,7 @@
 #include "ops/parameter_server/message.h"
 #include "ops/parameter_server/server.h"
 #include "ops/parameter_server/variable.h"
+#include "ops/wire/header.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/refcount.h"
 

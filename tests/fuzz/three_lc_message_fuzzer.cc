@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ops/collectives/three_lc_hop.h"
-#include "ops/collectives/wire_format.h"
+#include "ops/wire/header.h"
 
 namespace tf_gc {
 namespace {

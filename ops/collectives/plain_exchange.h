@@ -1,0 +1,34 @@
+// Exchanges of plain bytes, of sizes that only their senders know.
+
+#ifndef TF_GC_OPS_COLLECTIVES_PLAIN_EXCHANGE_H_
+#define TF_GC_OPS_COLLECTIVES_PLAIN_EXCHANGE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ops/collectives/mailbox.h"
+#include "ops/wire/bytes.h"
+
+namespace tf_gc {
+
+// Every rank sends its `size` bytes, of which the others do not know how many
+// they are, to each other rank: one hop. (*gathered)[r] are rank r's, with
+// those of this rank among them. `round` is that of Exchange. InvalidArgument
+// for more than kMaxPlainBytes.
+absl::Status AllGather(const uint8_t* data, int64_t size, int rank, int ranks,
+                       uint32_t round, Mailbox* mailbox,
+                       std::vector<Bytes>* gathered);
+
+// The `size` bytes of rank `root`, the same on all ranks, travel along a
+// binomial tree from there, in log2(ranks) hops rounded up; *received is what
+// all end with. `data` counts on the root alone. `round` is that of Exchange;
+// *receivers is how many ranks this one has sent to. InvalidArgument for a root
+// that is no rank, or more than kMaxPlainBytes.
+absl::Status Broadcast(const uint8_t* data, int64_t size, int root, int rank,
+                       int ranks, uint32_t round, Mailbox* mailbox,
+                       Bytes* received, int* receivers);
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_OPS_COLLECTIVES_PLAIN_EXCHANGE_H_

@@ -1,0 +1,46 @@
+#include "ops/tensorflow/all_reduce_op.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "ops/collectives/topology.h"
+
+namespace tf_gc {
+
+AllReduceOp::AllReduceOp(tensorflow::OpKernelConstruction* context)
+    : ExchangeOp(context) {
+  std::string reduce_op;
+  OP_REQUIRES_OK(context, context->GetAttr("reduce_op", &reduce_op));
+  mean_ = reduce_op == "MEAN";
+}
+
+absl::Status AllReduceOp::Run(tensorflow::OpKernelContext* context,
+                              Session* session) {
+  tensorflow::OpInputList gradients;
+  TF_RETURN_IF_ERROR(context->input_list("gradients", &gradients));
+  const int variables = session->traffic.values_sent.size();
+  if (gradients.size() != variables) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("gradients: ", gradients.size(),
+                     " tensors for a bucket of ", variables, " variables"));
+  }
+  std::vector<int64_t> sizes;
+  for (const tensorflow::Tensor& gradient : gradients) {
+    sizes.push_back(gradient.NumElements());
+  }
+  return AllReduce(context, [&](Hop* hop) {
+    std::vector<VariableTraffic> traffic;
+    TF_RETURN_IF_ERROR(tf_gc::AllReduce(sizes, ShardedServerAllReduce, hop,
+                                        *session, &traffic));
+    session->traffic.steps = 1;
+    for (int v = 0; v < variables; ++v) {
+      session->traffic.values_sent[v] = traffic[v].values;
+      session->traffic.payload_bytes_sent[v] = traffic[v].bytes;
+    }
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace tf_gc

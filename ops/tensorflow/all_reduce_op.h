@@ -1,0 +1,41 @@
+// The kernel that all compressed all-reduces of gradients share.
+
+#ifndef TF_GC_OPS_TENSORFLOW_ALL_REDUCE_OP_H_
+#define TF_GC_OPS_TENSORFLOW_ALL_REDUCE_OP_H_
+
+#include <functional>
+
+#include "ops/collectives/hop.h"
+#include "ops/tensorflow/exchange_op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace tf_gc {
+
+// One step of a bucket in one exchange, on the sharded server, through the hop
+// that a subclass makes.
+//
+// Inputs: `gradients` (a list), `bucket`, and the subclass's. Attributes: those
+// of ExchangeOp, and reduce_op.
+class AllReduceOp : public ExchangeOp {
+ public:
+  explicit AllReduceOp(tensorflow::OpKernelConstruction* context);
+
+ protected:
+  // Makes the hop, calls run(hop) and sets the outputs.
+  using RunHop = std::function<absl::Status(Hop*)>;
+  virtual absl::Status AllReduce(tensorflow::OpKernelContext* context,
+                                 const RunHop& run) = 0;
+
+  // What the sums are divided by.
+  float divisor() const { return mean_ ? group_size() : 1; }
+
+ private:
+  absl::Status Run(tensorflow::OpKernelContext* context,
+                   Session* session) final;
+
+  bool mean_;
+};
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_OPS_TENSORFLOW_ALL_REDUCE_OP_H_

@@ -1,0 +1,132 @@
+// The all-reduces of gradients: declarations, shapes and documentation.
+
+#include "absl/status/status.h"
+#include "ops/tensorflow/exchange_declaration.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace tf_gc {
+namespace {
+
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+// Every gradient comes out with the shape that it went in with.
+absl::Status AllReduceShape(InferenceContext* c) {
+  for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, c->input(i));
+  return absl::OkStatus();
+}
+
+absl::Status ThreeLcAllReduceShape(InferenceContext* c) {
+  ShapeHandle scalar;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(2 * c->num_outputs()), 0, &scalar));
+  return AllReduceShape(c);
+}
+
+absl::Status BucketTrafficShape(InferenceContext* c) {
+  for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, c->Scalar());
+  for (int i = 5; i < 7; ++i) {
+    c->set_output(i, c->Vector(InferenceContext::kUnknownDim));
+  }
+  return absl::OkStatus();
+}
+
+#define TF_GC_ALL_REDUCE_OP(name)                 \
+  TF_GC_EXCHANGE_OP(name)                         \
+      .Attr("N: int >= 1")                        \
+      .Attr("T: {float, half, bfloat16}")         \
+      .Attr("reduce_op: {'SUM', 'MEAN'} = 'SUM'") \
+      .Output("reduced: N * T")
+
+}  // namespace
+
+REGISTER_OP("TfGc>Bucket")
+    .Attr("key: string")
+    .Attr("variables: int >= 1")
+    .Output("bucket: resource")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc(R"(
+Makes the state that the exchanges of one bucket of variables share.
+
+It orders them, and counts what they send. It lives as long as its handle.
+
+key: Name of the bucket, the same on all workers, and no other bucket's.
+variables: Number of variables in the bucket.
+bucket: Handle for the exchanges of this bucket.
+)");
+
+REGISTER_OP("TfGc>BucketTraffic")
+    .Input("bucket: resource")
+    .Output("steps: int64")
+    .Output("exchanges: int64")
+    .Output("bytes_sent: int64")
+    .Output("bytes_received: int64")
+    .Output("result_bytes_sent: int64")
+    .Output("values_sent: int64")
+    .Output("payload_bytes_sent: int64")
+    .Output("shared_bytes_sent: int64")
+    .SetIsStateful()
+    .SetShapeFn(BucketTrafficShape)
+    .Doc(R"(
+Reads what the exchanges of a bucket have sent since it was made.
+
+bucket: Handle from Bucket.
+steps: Number of steps in which the bucket's gradients were reduced.
+exchanges: Number of exchanges, of which a step may take several.
+bytes_sent: Bytes handed to the transport, headers and padding included.
+bytes_received: Bytes that came from the transport.
+result_bytes_sent: Of bytes_sent, those of results; the others are of
+  contributions to them.
+values_sent: By variable, the values sent, counted once per receiver.
+payload_bytes_sent: By variable, the bytes that these values took.
+shared_bytes_sent: Payload bytes that belong to all variables together.
+)");
+
+TF_GC_ALL_REDUCE_OP("TfGc>ExactAllReduce")
+    .Input("gradients: N * T")
+    .Input("bucket: resource")
+    .SetShapeFn(AllReduceShape)
+    .Doc(R"(
+Adds up a bucket of gradients over the workers of a group, uncompressed.
+
+Values are added in float32 and rounded once. All workers get the same bits.
+
+gradients: Gradients of the bucket's variables, of the same shapes everywhere.
+bucket: Handle from Bucket.
+reduced: The sums (or means), in the order and with the shapes of gradients.
+group_key: Key of the group of devices that take part.
+group_size: Number of devices in the group.
+reduce_op: SUM, or MEAN to divide the sums by group_size.
+timeout_seconds: DeadlineExceeded after so long without the peers; 0 waits.
+)");
+
+TF_GC_ALL_REDUCE_OP("TfGc>ThreeLcAllReduce")
+    .Input("gradients: N * T")
+    .Input("residuals: N * resource")
+    .Input("sparsity_multiplier: float")
+    .Input("bucket: resource")
+    .SetShapeFn(ThreeLcAllReduceShape)
+    .Doc(R"(
+Adds up a bucket of gradients over the workers of a group, compressed by 3LC.
+
+Both ways are quantised: each worker's gradients on the way to the server of
+their shard, and the sums on the way back. What quantisation leaves over stays
+in the residuals: over the workers, gradients + old residuals = reduced + new
+residuals (for MEAN, reduced times group_size). A variable whose gradient plus
+residual is not finite on some worker becomes NaN on all, and keeps its
+residual. All workers get the same bits.
+
+gradients: Gradients of the bucket's variables, of the same shapes everywhere.
+residuals: float32 variables of the same shapes, updated in place.
+sparsity_multiplier: Scalar s, 1 <= s < 2; the same on all workers.
+bucket: Handle from Bucket.
+reduced: The sums (or means), in the order and with the shapes of gradients.
+group_key: Key of the group of devices that take part.
+group_size: Number of devices in the group.
+reduce_op: SUM, or MEAN to divide the sums by group_size.
+timeout_seconds: DeadlineExceeded after so long without the peers; 0 waits.
+)");
+
+}  // namespace tf_gc

@@ -1,0 +1,97 @@
+// The state of one bucket of variables on one worker.
+
+#ifndef TF_GC_OPS_TENSORFLOW_BUCKET_H_
+#define TF_GC_OPS_TENSORFLOW_BUCKET_H_
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/resource_base.h"
+
+namespace tf_gc {
+
+// What a bucket has handed to the transport, so far or in one exchange. Bytes
+// of messages have headers and padding in them, payload bytes have not.
+struct Traffic {
+  explicit Traffic(int variables)
+      : values_sent(variables), payload_bytes_sent(variables) {}
+
+  Traffic& operator+=(const Traffic& other) {
+    steps += other.steps;
+    exchanges += other.exchanges;
+    bytes_sent += other.bytes_sent;
+    bytes_received += other.bytes_received;
+    result_bytes_sent += other.result_bytes_sent;
+    shared_bytes_sent += other.shared_bytes_sent;
+    for (size_t v = 0; v < values_sent.size(); ++v) {
+      values_sent[v] += other.values_sent[v];
+      payload_bytes_sent[v] += other.payload_bytes_sent[v];
+    }
+    return *this;
+  }
+
+  int64_t steps = 0;      // in which the bucket's gradients were reduced
+  int64_t exchanges = 0;  // of which a step may take several
+  int64_t bytes_sent = 0;
+  int64_t bytes_received = 0;
+  int64_t result_bytes_sent = 0;  // of bytes_sent, those of results
+  // By variable: values that were encoded and sent, counted once per receiver,
+  // and the payload bytes that they took.
+  std::vector<int64_t> values_sent;
+  std::vector<int64_t> payload_bytes_sent;
+  // Payload bytes that belong to all variables together.
+  int64_t shared_bytes_sent = 0;
+};
+
+// Being an input of every op of the bucket, it makes TensorFlow run these ops
+// one after the other, and those of other buckets beside them.
+class Bucket : public tensorflow::ResourceBase {
+ public:
+  // `key` names the bucket in the messages: the same on all workers, and no
+  // other bucket's.
+  Bucket(std::string key, int variables)
+      : key_(std::move(key)), variables_(variables), traffic_(variables) {}
+
+  std::string DebugString() const override { return "tf_gc bucket " + key_; }
+
+  const std::string& key() const { return key_; }
+  int variables() const { return variables_; }
+
+  // Held while an exchange is under way.
+  std::mutex& exchange_mutex() { return exchange_mutex_; }
+
+  Traffic traffic() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return traffic_;
+  }
+  void Count(const Traffic& traffic) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    traffic_ += traffic;
+  }
+
+  // Counts one step of gradients that travel together: variables of these sizes
+  // on `ranks` ranks. Of each value a rank sends as much as in an all-reduce
+  // that wastes nothing: (ranks - 1) / ranks of it up, and the same down.
+  void CountStep(const std::vector<int64_t>& sizes, int ranks) {
+    Traffic step(variables_);
+    step.steps = 1;
+    for (int v = 0; v < variables_; ++v) {
+      step.values_sent[v] = (2 * sizes[v] * (ranks - 1) + ranks / 2) / ranks;
+    }
+    Count(step);
+  }
+
+ private:
+  const std::string key_;
+  const int variables_;
+  std::mutex exchange_mutex_;
+  mutable std::mutex mutex_;  // of the traffic
+  Traffic traffic_;
+};
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_OPS_TENSORFLOW_BUCKET_H_

@@ -1,0 +1,106 @@
+#include "ops/tensorflow/collective_transport.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/device.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/util/device_name_utils.h"
+
+namespace tf_gc {
+namespace {
+
+using ::tensorflow::AllocatorAttributes;
+using ::tensorflow::CollGroupMember;
+using ::tensorflow::DeviceLocality;
+using ::tensorflow::DeviceNameUtils;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorBuffer;
+using ::tensorflow::TensorShape;
+
+// Lends a Bytes to the runtime as a tensor's memory.
+class BytesTensorBuffer : public TensorBuffer {
+ public:
+  explicit BytesTensorBuffer(const Bytes& bytes)
+      : TensorBuffer(bytes.data()), bytes_(bytes) {}
+
+  size_t size() const override { return bytes_.size(); }
+  TensorBuffer* root_buffer() override { return this; }
+  void FillAllocationDescription(
+      tensorflow::AllocationDescription*) const override {}
+
+ private:
+  const Bytes bytes_;
+};
+
+// The callbacks hold it, so that the runtime never touches freed memory.
+std::shared_ptr<Tensor> AsTensor(const Bytes& bytes) {
+  auto* buffer = new BytesTensorBuffer(bytes);
+  auto tensor = std::make_shared<Tensor>(tensorflow::DT_UINT8,
+                                         TensorShape({bytes.size()}), buffer);
+  buffer->Unref();  // the tensor has a reference of its own
+  return tensor;
+}
+
+// The runtime orders members by name, which puts task 10 before task 2.
+bool InTaskOrder(const CollGroupMember& a, const CollGroupMember& b) {
+  const auto key = [](const CollGroupMember& member) {
+    DeviceNameUtils::ParsedName name;
+    DeviceNameUtils::ParseFullName(member.device.name(), &name);
+    return std::make_tuple(name.job, name.replica, name.task, name.type,
+                           name.id);
+  };
+  return key(a) < key(b);
+}
+
+}  // namespace
+
+CollectiveTransport::CollectiveTransport(
+    tensorflow::OpKernelContext* context,
+    const tensorflow::CollGroupParams& group, const std::string& exchange)
+    : remote_access_(context->collective_executor()->remote_access()),
+      device_(static_cast<tensorflow::Device*>(context->device())),
+      exchange_(exchange),
+      members_(group.members) {
+  std::sort(members_.begin(), members_.end(), InTaskOrder);
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (members_[i].device.name() == device_->name()) rank_ = i;
+  }
+}
+
+std::string CollectiveTransport::PeerName(int peer) const {
+  return members_[peer].task;
+}
+
+std::string CollectiveTransport::Key(int source, int destination,
+                                     const std::string& tag) const {
+  return absl::StrCat(exchange_, ":", source, ">", destination, ":", tag);
+}
+
+void CollectiveTransport::Send(int peer, const std::string& tag,
+                               const Bytes& bytes, Done done) {
+  const auto tensor = AsTensor(bytes);
+  remote_access_->PostToPeer(
+      members_[peer].device.name(), members_[peer].task, Key(rank_, peer, tag),
+      device_, /*from_device_ctx=*/nullptr, AllocatorAttributes(), tensor.get(),
+      DeviceLocality(), &cancellation_,
+      [self = shared_from_this(), tensor,
+       done = std::move(done)](const absl::Status& status) { done(status); });
+}
+
+void CollectiveTransport::Receive(int peer, const std::string& tag,
+                                  const Bytes& bytes, Done done) {
+  const auto tensor = AsTensor(bytes);
+  const CollGroupMember& member = members_[peer];
+  remote_access_->RecvFromPeer(
+      member.device.name(), member.task, member.is_local, Key(peer, rank_, tag),
+      device_, /*to_device_ctx=*/nullptr, AllocatorAttributes(), tensor.get(),
+      DeviceLocality(),
+      /*dev_to_dev_stream_index=*/0, &cancellation_,
+      [self = shared_from_this(), tensor,
+       done = std::move(done)](const absl::Status& status) { done(status); });
+}
+
+}  // namespace tf_gc

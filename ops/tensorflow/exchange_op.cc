@@ -1,0 +1,200 @@
+#include "ops/tensorflow/exchange_op.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "ops/collectives/bucket_layout.h"
+#include "ops/collectives/exchange.h"
+#include "ops/tensorflow/collective_transport.h"
+#include "ops/tensorflow/handles.h"
+
+namespace tf_gc {
+namespace {
+
+using ::tensorflow::CancellationManager;
+using ::tensorflow::CancellationToken;
+using ::tensorflow::CollectiveExecutor;
+using ::tensorflow::CollectiveParams;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::core::RefCountPtr;
+
+// The runtime resolves groups as part of instances. One instance serves every
+// call: each other would cost an RPC and an entry in its table for good.
+constexpr int kInstanceKey = 0x7fff0000;
+
+bool IsCancelled(OpKernelContext* context) {
+  CancellationManager* manager = context->cancellation_manager();
+  return manager != nullptr &&
+         (manager->IsCancelled() || manager->IsCancelling());
+}
+
+// An exchange that fails ends all others of the process and of its peers, which
+// see their transfers cancelled. This is what they report in place of that.
+class FirstError {
+ public:
+  absl::Status Explain(const absl::Status& status) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!absl::IsCancelled(status)) {
+      if (first_.ok()) first_ = status;
+      return status;
+    }
+    if (first_.ok()) {
+      return absl::UnavailableError(absl::StrCat(
+          "another worker has given up the exchange: ", status.message()));
+    }
+    return absl::Status(
+        first_.code(),
+        absl::StrCat("another exchange has failed before: ", first_.message()));
+  }
+
+ private:
+  std::mutex mutex_;
+  absl::Status first_;
+};
+
+// Ends all collectives of the process, unless only the op's step was cancelled;
+// returns the error that tells why.
+absl::Status Abort(OpKernelContext* context, const absl::Status& status) {
+  static auto* const first_error = new FirstError;
+  if (IsCancelled(context)) return status;
+  const absl::Status error = first_error->Explain(status);
+  context->collective_executor()->StartAbort(error);
+  return error;
+}
+
+}  // namespace
+
+absl::Status AllReduce(const std::vector<int64_t>& sizes,
+                       const Topology& topology, Hop* hop,
+                       const Session& session,
+                       std::vector<VariableTraffic>* traffic) {
+  const BucketLayout layout(sizes, session.ranks, hop->piece_values(),
+                            hop->alignment());
+  Exchange exchange(&layout, session.rank, session.round, hop, session.mailbox);
+  TF_RETURN_IF_ERROR(topology(&exchange));
+  *traffic = exchange.traffic();
+  return absl::OkStatus();
+}
+
+ExchangeOp::ExchangeOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
+  OP_REQUIRES_OK(context, context->GetAttr("group_key", &group_key_));
+  OP_REQUIRES_OK(context, context->GetAttr("group_size", &group_size_));
+  OP_REQUIRES_OK(context,
+                 context->GetAttr("timeout_seconds", &timeout_seconds_));
+}
+
+void ExchangeOp::ComputeAsync(OpKernelContext* context, DoneCallback done) {
+  CollectiveExecutor* const executor = context->collective_executor();
+  OP_REQUIRES_ASYNC(
+      context, executor != nullptr && executor->remote_access() != nullptr,
+      absl::FailedPreconditionError(
+          "no collective runtime: create tf_gc.MultiWorkerMirroredStrategy, "
+          "with TF_CONFIG set, before any other TensorFlow operation"),
+      done);
+  executor->RunClosure([this, context, done = std::move(done)] {
+    const absl::Status status = ResolveAndRun(context);
+    if (!status.ok()) context->SetStatus(Abort(context, status));
+    done();
+  });
+}
+
+absl::Status ExchangeOp::ResolveAndRun(OpKernelContext* context) {
+  RefCountPtr<Bucket> bucket;
+  TF_RETURN_IF_ERROR(LookupBucket(context, &bucket));
+  std::lock_guard<std::mutex> lock(bucket->exchange_mutex());
+  RefCountPtr<CollectiveParams> params(new CollectiveParams());
+  TF_RETURN_IF_ERROR(ResolveGroup(context, params.get()));
+  return RunInGroup(context, params->group, bucket.get());
+}
+
+absl::Status ExchangeOp::ResolveGroup(OpKernelContext* context,
+                                      CollectiveParams* params) {
+  params->name = name();
+  params->group.group_key = group_key_;
+  params->group.group_size = group_size_;
+  params->group.device_type = tensorflow::DeviceType(tensorflow::DEVICE_CPU);
+  params->instance.type = tensorflow::ALL_TO_ALL_COLLECTIVE;
+  params->instance.data_type = tensorflow::DT_FLOAT;
+  params->instance.instance_key = kInstanceKey;
+  params->instance.shape = tensorflow::TensorShape({group_size_});
+  // A timeout given here would start a sleeping thread for every call.
+  params->instance.impl_details.timeout_seconds = 0;
+
+  std::mutex mutex;
+  std::condition_variable resolved;
+  bool done = false;
+  absl::Status status;
+  CollectiveExecutor* const executor = context->collective_executor();
+  executor->CompleteParamsAsync(context->device()->attributes(), params,
+                                context->cancellation_manager(),
+                                [&](const absl::Status& s) {
+                                  std::lock_guard<std::mutex> lock(mutex);
+                                  status = s;
+                                  done = true;
+                                  resolved.notify_one();
+                                });
+  std::unique_lock<std::mutex> lock(mutex);
+  const auto is_done = [&] { return done; };
+  if (timeout_seconds_ > 0 &&
+      !resolved.wait_for(lock, std::chrono::duration<double>(timeout_seconds_),
+                         is_done)) {
+    const absl::Status timeout = absl::DeadlineExceededError(absl::StrCat(
+        "not all ", group_size_, " workers came to the exchange within ",
+        timeout_seconds_, " s (CommunicationOptions.timeout_seconds)"));
+    lock.unlock();
+    executor->StartAbort(timeout);  // makes the callback come
+    lock.lock();
+    resolved.wait(lock, is_done);
+    return timeout;
+  }
+  resolved.wait(lock, is_done);
+  return status;
+}
+
+absl::Status ExchangeOp::RunInGroup(OpKernelContext* context,
+                                    const tensorflow::CollGroupParams& group,
+                                    Bucket* bucket) {
+  // Loops run the same op again and again: the iteration is part of the key.
+  const auto& iteration = context->frame_iter();
+  const auto transport = std::make_shared<CollectiveTransport>(
+      context, group,
+      absl::StrCat("tf_gc:", bucket->key(), ":", iteration.frame_id, ":",
+                   iteration.iter_id));
+  if (transport->rank() < 0) {
+    return absl::InternalError(absl::StrCat(
+        context->device()->name(), " is not a member of group ", group_key_));
+  }
+  CancellationManager* const manager = context->cancellation_manager();
+  CancellationToken token = CancellationManager::kInvalidToken;
+  if (manager != nullptr) {
+    token = manager->get_cancellation_token();
+    if (!manager->RegisterCallback(token,
+                                   [transport] { transport->Cancel(); })) {
+      return absl::CancelledError("the step was cancelled");
+    }
+  }
+  const absl::Cleanup deregister = [manager, token] {
+    if (manager != nullptr) manager->DeregisterCallback(token);
+  };
+  Mailbox mailbox(transport.get(), timeout_seconds_);
+  Session session = {transport->rank(), transport->size(),
+                     static_cast<uint32_t>(bucket->traffic().exchanges),
+                     &mailbox, Traffic(bucket->variables())};
+  const absl::Status status = Run(context, &session);
+  // Before the mailbox cancels what is under way: peers learn of the error.
+  if (!status.ok()) return Abort(context, status);
+  session.traffic.exchanges = 1;
+  session.traffic.bytes_sent = mailbox.bytes_sent();
+  session.traffic.bytes_received = mailbox.bytes_received();
+  session.traffic.result_bytes_sent = mailbox.result_bytes_sent();
+  bucket->Count(session.traffic);
+  return absl::OkStatus();
+}
+
+}  // namespace tf_gc

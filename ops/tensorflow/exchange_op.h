@@ -1,0 +1,74 @@
+// The asynchronous kernel that all exchanges share.
+
+#ifndef TF_GC_OPS_TENSORFLOW_EXCHANGE_OP_H_
+#define TF_GC_OPS_TENSORFLOW_EXCHANGE_OP_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ops/collectives/hop.h"
+#include "ops/collectives/mailbox.h"
+#include "ops/collectives/topology.h"
+#include "ops/tensorflow/bucket.h"
+#include "tensorflow/core/framework/collective.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace tf_gc {
+
+// What one run of an op exchanges messages with.
+struct Session {
+  int rank;
+  int ranks;
+  uint32_t round;  // exchanges of the bucket that came before
+  Mailbox* mailbox;
+  // The op adds its payload; messages and the exchange itself are counted
+  // without it.
+  Traffic traffic;
+};
+
+// One rank's side of an all-reduce of variables of these sizes; returns what
+// was sent of each.
+absl::Status AllReduce(const std::vector<int64_t>& sizes,
+                       const Topology& topology, Hop* hop,
+                       const Session& session,
+                       std::vector<VariableTraffic>* traffic);
+
+// Runs on a thread of the collective executor's unbounded queue, resolves the
+// group, and calls the subclass's Run while no other exchange of the bucket is
+// under way. As in TensorFlow's own collectives, an error that is not a
+// cancellation aborts the executor, so that the peers learn of it; the program
+// must then restart.
+//
+// Inputs: `bucket`, and the subclass's. Attributes: group_key, group_size and
+// timeout_seconds.
+class ExchangeOp : public tensorflow::AsyncOpKernel {
+ public:
+  explicit ExchangeOp(tensorflow::OpKernelConstruction* context);
+
+  void ComputeAsync(tensorflow::OpKernelContext* context,
+                    DoneCallback done) final;
+
+ protected:
+  // Exchanges the messages and sets the outputs.
+  virtual absl::Status Run(tensorflow::OpKernelContext* context,
+                           Session* session) = 0;
+
+  int group_size() const { return group_size_; }
+
+ private:
+  absl::Status ResolveAndRun(tensorflow::OpKernelContext* context);
+  absl::Status ResolveGroup(tensorflow::OpKernelContext* context,
+                            tensorflow::CollectiveParams* params);
+  absl::Status RunInGroup(tensorflow::OpKernelContext* context,
+                          const tensorflow::CollGroupParams& group,
+                          Bucket* bucket);
+
+  int group_key_;
+  int group_size_;
+  float timeout_seconds_;
+};
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_OPS_TENSORFLOW_EXCHANGE_OP_H_

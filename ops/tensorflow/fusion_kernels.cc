@@ -1,0 +1,473 @@
+// The ops between gradients and the values of a bucket, on the CPU.
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/base/casts.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "ops/collectives/bucket_layout.h"
+#include "ops/kernels/denormals.h"
+#include "ops/kernels/half.h"
+#include "ops/tensorflow/bucket.h"
+#include "ops/tensorflow/handles.h"
+#include "ops/tensorflow/inputs.h"
+#include "ops/tensorflow/registration.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/platform/mutex.h"
+
+namespace tf_gc {
+namespace {
+
+using ::tensorflow::DT_FLOAT;
+using ::tensorflow::mutex_lock;
+using ::tensorflow::OpInputList;
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::ResourceHandle;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+using ::tensorflow::Var;
+using ::tensorflow::core::RefCountPtr;
+
+// The values that threads share out: few enough for the second-level cache.
+constexpr int64_t kPieceValues = 1 << 16;
+
+// By variable: raised by any thread that finds a value that is not finite.
+using Flags = std::vector<std::atomic<bool>>;
+
+// Calls work(segment, first) for segments that make up variables of these
+// sizes, on TensorFlow's intra-op threads. `first` counts the values before the
+// segment, those of the variables before it included.
+void ForEachSegment(
+    OpKernelContext* context, const std::vector<int64_t>& sizes,
+    const std::function<void(const Segment&, int64_t first)>& work) {
+  const BucketLayout layout(sizes, /*ranks=*/1, kPieceValues);
+  const std::vector<Piece>& pieces = layout.shard(0);
+  IntraOpThreads(context)(pieces.size(), /*cost=*/kPieceValues,
+                          [&](int64_t begin, int64_t end) {
+                            const kernels::KeepDenormals keep_denormals;
+                            for (int64_t p = begin; p < end; ++p) {
+                              int64_t first = pieces[p].begin;
+                              for (const Segment& s : pieces[p].segments) {
+                                work(s, first);
+                                first += s.length;
+                              }
+                            }
+                          });
+}
+
+// 1 for NaN and infinity: their exponents have all bits set.
+inline uint32_t IsNonFinite(float value) {
+  constexpr uint32_t kExponent = 0x7f800000;
+  return (absl::bit_cast<uint32_t>(value) & kExponent) == kExponent;
+}
+
+// The loops below have no branches, and so become vector instructions. Each
+// iteration has its own memory, which the pragma says of arrays that may be the
+// same.
+
+bool AllFinite(const float* values, int64_t n) {
+  uint32_t non_finite = 0;
+  for (int64_t i = 0; i < n; ++i) non_finite |= IsNonFinite(values[i]);
+  return non_finite == 0;
+}
+
+// Exactly. Copies of the classes would keep loops from becoming vector
+// instructions: hence the references, and the member of Eigen::half.
+template <typename T>
+inline float ToFloat32(const T& value) {
+  return static_cast<float>(value);
+}
+template <>
+inline float ToFloat32(const Eigen::half& value) {
+  return kernels::HalfToFloat(value.x);
+}
+
+// Rounded to nearest, ties to even.
+template <typename T>
+inline T FromFloat32(float value) {
+  return static_cast<T>(value);
+}
+template <>
+inline Eigen::half FromFloat32<Eigen::half>(float value) {
+  return absl::bit_cast<Eigen::half>(kernels::FloatToHalf(value));
+}
+
+// sum <- gradient, plus residual where there is one; whether all are finite.
+template <bool kHasResidual, typename T>
+bool Add(const T* gradient, const float* residual, int64_t n, float* sum) {
+  uint32_t non_finite = 0;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    float value = ToFloat32(gradient[i]);
+    if constexpr (kHasResidual) value += residual[i];
+    sum[i] = value;
+    non_finite |= IsNonFinite(value);
+  }
+  return non_finite == 0;
+}
+
+template <typename T>
+void Divide(const float* total, float divisor, int64_t n, T* quotient) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    quotient[i] = FromFloat32<T>(total[i] / divisor);
+  }
+}
+
+// A tensor's values in another shape.
+Tensor Reshaped(const Tensor& tensor, const TensorShape& shape) {
+  Tensor reshaped;
+  CHECK(reshaped.CopyFrom(tensor, shape));
+  return reshaped;
+}
+
+int64_t Sum(const std::vector<int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+}
+
+absl::Status LookupResidual(OpKernelContext* context,
+                            const OpInputList& residuals, int i,
+                            RefCountPtr<Var>* variable) {
+  ResourceHandle handle;
+  TF_RETURN_IF_ERROR(
+      GetHandle(residuals[i], absl::StrCat("residuals[", i, "]"), &handle));
+  return LookupResource(context, handle, variable);
+}
+
+absl::Status CheckFinite(const Tensor& finite, int variables) {
+  if (finite.dims() == 1 && finite.NumElements() == variables) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("finite must have one flag for each of ", variables,
+                   " variables, got shape ", finite.shape().DebugString()));
+}
+
+template <typename T>
+class FuseGradientsOp : public OpKernel {
+ public:
+  explicit FuseGradientsOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("group_size", &group_size_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<Bucket> bucket;
+    OpInputList gradients;
+    std::vector<Tensor> residuals;
+    OP_REQUIRES_OK(context, LookupBucket(context, &bucket));
+    OP_REQUIRES_OK(context, ReadGradients(context, *bucket, &gradients));
+    OP_REQUIRES_OK(context, ReadResiduals(context, gradients, &residuals));
+    std::vector<int64_t> sizes;
+    for (const Tensor& gradient : gradients) {
+      sizes.push_back(gradient.NumElements());
+    }
+    Flags non_finite(sizes.size());
+    OP_REQUIRES_OK(context,
+                   Fuse(context, gradients, residuals, sizes, &non_finite));
+    Tensor* finite = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(
+                                1, TensorShape({gradients.size()}), &finite));
+    for (int v = 0; v < gradients.size(); ++v) {
+      finite->flat<bool>()(v) = !non_finite[v];
+    }
+    bucket->CountStep(sizes, group_size_);
+  }
+
+ private:
+  static absl::Status ReadGradients(OpKernelContext* context,
+                                    const Bucket& bucket,
+                                    OpInputList* gradients) {
+    TF_RETURN_IF_ERROR(context->input_list("gradients", gradients));
+    if (gradients->size() == bucket.variables()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "gradients: ", gradients->size(), " tensors for a bucket of ",
+        bucket.variables(), " variables"));
+  }
+
+  // The variables' buffers: who writes to a variable meanwhile leaves them as
+  // they are.
+  static absl::Status ReadResiduals(OpKernelContext* context,
+                                    const OpInputList& gradients,
+                                    std::vector<Tensor>* residuals) {
+    OpInputList handles;
+    TF_RETURN_IF_ERROR(context->input_list("residuals", &handles));
+    if (handles.size() != 0 && handles.size() != gradients.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("residuals must be none or one per gradient, got ",
+                       handles.size(), " for ", gradients.size()));
+    }
+    for (int i = 0; i < handles.size(); ++i) {
+      RefCountPtr<Var> variable;
+      TF_RETURN_IF_ERROR(LookupResidual(context, handles, i, &variable));
+      tensorflow::tf_shared_lock lock(*variable->mu());
+      const Tensor& residual = *variable->tensor();
+      if (residual.dtype() != DT_FLOAT ||
+          residual.NumElements() != gradients[i].NumElements()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("residuals[", i, "] must be a float32 variable of ",
+                         gradients[i].NumElements(), " values, as gradients[",
+                         i, "], got ", residual.DeviceSafeDebugString()));
+      }
+      residuals->push_back(residual);
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status Fuse(OpKernelContext* context,
+                           const OpInputList& gradients,
+                           const std::vector<Tensor>& residuals,
+                           const std::vector<int64_t>& sizes,
+                           Flags* non_finite) {
+    const TensorShape shape({Sum(sizes)});
+    if constexpr (std::is_same_v<T, float>) {
+      // A single gradient is already what the values are to be.
+      if (sizes.size() == 1 && residuals.empty()) {
+        Check(context, gradients[0], sizes, non_finite);
+        if (!(*non_finite)[0]) {
+          context->set_output(0, Reshaped(gradients[0], shape));
+          return absl::OkStatus();
+        }
+      }
+    }
+    Tensor* values = nullptr;
+    TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &values));
+    float* const sums = values->flat<float>().data();
+    ForEachSegment(context, sizes, [&](const Segment& segment, int64_t first) {
+      const int v = segment.variable;
+      const T* const gradient = gradients[v].flat<T>().data() + segment.begin;
+      const bool finite =
+          residuals.empty()
+              ? Add<false>(gradient, nullptr, segment.length, sums + first)
+              : Add<true>(gradient,
+                          residuals[v].flat<float>().data() + segment.begin,
+                          segment.length, sums + first);
+      if (!finite) (*non_finite)[v] = true;
+    });
+    float* sum = sums;
+    for (size_t v = 0; v < sizes.size(); sum += sizes[v++]) {
+      if ((*non_finite)[v]) std::fill_n(sum, sizes[v], 0.0f);
+    }
+    return absl::OkStatus();
+  }
+
+  static void Check(OpKernelContext* context, const Tensor& gradient,
+                    const std::vector<int64_t>& sizes, Flags* non_finite) {
+    const float* const values = gradient.flat<float>().data();
+    ForEachSegment(context, sizes, [=](const Segment& segment, int64_t first) {
+      if (!AllFinite(values + first, segment.length)) {
+        (*non_finite)[segment.variable] = true;
+      }
+    });
+  }
+
+  int group_size_;
+};
+
+class StoreResidualsOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    std::vector<RefCountPtr<Var>> variables;
+    OP_REQUIRES_OK(context, LookupResiduals(context, &variables));
+    // Destroyed before the references to the variables are.
+    std::vector<mutex_lock> locks;
+    OP_REQUIRES_OK(context, Lock(variables, &locks));
+    std::vector<int64_t> sizes;
+    OP_REQUIRES_OK(context, ReadSizes(context, variables, &sizes));
+
+    const Tensor* residual;
+    OP_REQUIRES_OK(context, context->input("residual", &residual));
+    const float* const values = residual->flat<float>().data();
+    Flags is_kept(sizes.size());
+    OP_REQUIRES_OK(context, ReadFinite(context, &is_kept));
+    ForEachSegment(context, sizes, [&](const Segment& segment, int64_t first) {
+      std::atomic<bool>& kept = is_kept[segment.variable];
+      if (!kept && !AllFinite(values + first, segment.length)) kept = true;
+    });
+    std::vector<float*> rooms(sizes.size());
+    for (size_t v = 0; v < sizes.size(); ++v) {
+      if (is_kept[v]) continue;
+      OP_REQUIRES_OK(context,
+                     PrepareToWrite(context, variables[v].get(), &rooms[v]));
+    }
+    ForEachSegment(context, sizes, [&](const Segment& segment, int64_t first) {
+      if (is_kept[segment.variable]) return;
+      std::copy_n(values + first, segment.length,
+                  rooms[segment.variable] + segment.begin);
+    });
+  }
+
+ private:
+  static absl::Status LookupResiduals(
+      OpKernelContext* context, std::vector<RefCountPtr<Var>>* variables) {
+    OpInputList handles;
+    TF_RETURN_IF_ERROR(context->input_list("residuals", &handles));
+    variables->resize(handles.size());
+    for (int i = 0; i < handles.size(); ++i) {
+      TF_RETURN_IF_ERROR(LookupResidual(context, handles, i, &(*variables)[i]));
+    }
+    return absl::OkStatus();
+  }
+
+  // In the order of their addresses, as TensorFlow's own ops do: so two ops
+  // never wait for each other.
+  static absl::Status Lock(const std::vector<RefCountPtr<Var>>& variables,
+                           std::vector<mutex_lock>* locks) {
+    std::map<mutex_lock::mutex_type*, int> order;
+    for (size_t i = 0; i < variables.size(); ++i) {
+      const auto [first, is_new] = order.emplace(variables[i]->mu(), i);
+      if (!is_new) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("residuals[", i, "] must be another variable than ",
+                         "residuals[", first->second, "]"));
+      }
+    }
+    for (const auto& [mu, i] : order) locks->emplace_back(*mu);
+    return absl::OkStatus();
+  }
+
+  static absl::Status ReadSizes(OpKernelContext* context,
+                                const std::vector<RefCountPtr<Var>>& variables,
+                                std::vector<int64_t>* sizes) {
+    for (size_t i = 0; i < variables.size(); ++i) {
+      const Tensor& tensor = *variables[i]->tensor();
+      if (tensor.dtype() != DT_FLOAT) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("residuals[", i, "] must be a float32 variable, got ",
+                         tensor.DeviceSafeDebugString()));
+      }
+      sizes->push_back(tensor.NumElements());
+    }
+    const Tensor* residual;
+    TF_RETURN_IF_ERROR(context->input("residual", &residual));
+    TF_RETURN_IF_ERROR(CheckVector(*residual, "residual"));
+    if (residual->NumElements() == Sum(*sizes)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "residual must have the ", Sum(*sizes),
+        " values of the variables `residuals`, got ", residual->NumElements()));
+  }
+
+  static absl::Status ReadFinite(OpKernelContext* context, Flags* non_finite) {
+    const Tensor* finite;
+    TF_RETURN_IF_ERROR(context->input("finite", &finite));
+    TF_RETURN_IF_ERROR(CheckFinite(*finite, non_finite->size()));
+    for (size_t v = 0; v < non_finite->size(); ++v) {
+      (*non_finite)[v] = !finite->flat<bool>()(v);
+    }
+    return absl::OkStatus();
+  }
+
+  // Who has read the variable keeps what it has read: then a fresh buffer takes
+  // the place of the variable's.
+  static absl::Status PrepareToWrite(OpKernelContext* context, Var* variable,
+                                     float** room) {
+    Tensor* const tensor = variable->tensor();
+    if (variable->copy_on_read_mode || !tensor->RefCountIsOne()) {
+      Tensor fresh;
+      TF_RETURN_IF_ERROR(
+          context->allocate_temp(DT_FLOAT, tensor->shape(), &fresh));
+      *tensor = std::move(fresh);
+    }
+    *room = tensor->flat<float>().data();
+    return absl::OkStatus();
+  }
+};
+
+template <typename T>
+class UnfuseGradientsOp : public OpKernel {
+ public:
+  explicit UnfuseGradientsOp(OpKernelConstruction* context)
+      : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("shapes", &shapes_));
+    for (const TensorShape& shape : shapes_) {
+      sizes_.push_back(shape.num_elements());
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& total = context->input(0);
+    const Tensor& finite = context->input(1);
+    float divisor;
+    OP_REQUIRES_OK(context, CheckTotal(total));
+    OP_REQUIRES_OK(context, CheckFinite(finite, sizes_.size()));
+    OP_REQUIRES_OK(context, ReadDivisor(context->input(2), &divisor));
+    const auto flags = finite.flat<bool>();
+    if constexpr (std::is_same_v<T, float>) {
+      if (sizes_.size() == 1 && flags(0) && divisor == 1) {
+        context->set_output(0, Reshaped(total, shapes_[0]));
+        return;
+      }
+    }
+    std::vector<T*> gradients;
+    OP_REQUIRES_OK(context, AllocateOutputs(context, &gradients));
+    const float* const totals = total.flat<float>().data();
+    ForEachSegment(context, sizes_, [&](const Segment& segment, int64_t first) {
+      T* const gradient = gradients[segment.variable] + segment.begin;
+      if (flags(segment.variable)) {
+        Divide(totals + first, divisor, segment.length, gradient);
+      } else {
+        std::fill_n(gradient, segment.length,
+                    std::numeric_limits<T>::quiet_NaN());
+      }
+    });
+  }
+
+ private:
+  absl::Status CheckTotal(const Tensor& total) const {
+    TF_RETURN_IF_ERROR(CheckVector(total, "total"));
+    if (total.NumElements() == Sum(sizes_)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("total must have the ", Sum(sizes_),
+                     " values of `shapes`, got ", total.NumElements()));
+  }
+
+  static absl::Status ReadDivisor(const Tensor& input, float* divisor) {
+    TF_RETURN_IF_ERROR(CheckScalar(input, "divisor"));
+    *divisor = input.scalar<float>()();
+    if (*divisor > 0 && std::isfinite(*divisor)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("divisor must be positive and finite, got ", *divisor));
+  }
+
+  absl::Status AllocateOutputs(OpKernelContext* context,
+                               std::vector<T*>* gradients) const {
+    // A single gradient may be divided where it is.
+    const bool in_place = std::is_same_v<T, float> && shapes_.size() == 1;
+    for (size_t i = 0; i < shapes_.size(); ++i) {
+      Tensor* gradient = nullptr;
+      TF_RETURN_IF_ERROR(
+          in_place ? context->forward_input_or_allocate_output(
+                         {0}, i, shapes_[i], &gradient)
+                   : context->allocate_output(i, shapes_[i], &gradient));
+      gradients->push_back(gradient->flat<T>().data());
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<TensorShape> shapes_;
+  std::vector<int64_t> sizes_;
+};
+
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>FuseGradients", FuseGradientsOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>StoreResiduals", StoreResidualsOp);
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>UnfuseGradients", UnfuseGradientsOp);
+
+}  // namespace
+}  // namespace tf_gc

@@ -1,0 +1,104 @@
+#include "ops/tensorflow/inputs.h"
+
+#include <xmmintrin.h>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/platform/threadpool.h"
+
+namespace tf_gc {
+namespace {
+
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+using ::tensorflow::TensorShapeUtils;
+
+int64_t Element(const Tensor& tensor, int64_t i) {
+  return tensor.dtype() == tensorflow::DT_INT32 ? tensor.flat<int32_t>()(i)
+                                                : tensor.flat<int64_t>()(i);
+}
+
+}  // namespace
+
+absl::Status CheckVector(const Tensor& tensor, const char* name) {
+  if (tensor.dims() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " must be a vector, got shape ", tensor.shape().DebugString()));
+}
+
+absl::Status CheckScalar(const Tensor& tensor, const char* name) {
+  if (tensor.dims() == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " must be a scalar, got shape ", tensor.shape().DebugString()));
+}
+
+absl::Status ReadShape(const Tensor& tensor, TensorShape* shape) {
+  TF_RETURN_IF_ERROR(CheckVector(tensor, "shape"));
+  const int64_t dims = tensor.NumElements();
+  const absl::Status status =
+      tensor.dtype() == tensorflow::DT_INT32
+          ? TensorShapeUtils::MakeShape(tensor.flat<int32_t>().data(), dims,
+                                        shape)
+          : TensorShapeUtils::MakeShape(tensor.flat<int64_t>().data(), dims,
+                                        shape);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat("shape is not one of a tensor: ", status.message()));
+}
+
+absl::Status ReadInteger(const Tensor& tensor, const char* name,
+                         int64_t* value) {
+  TF_RETURN_IF_ERROR(CheckScalar(tensor, name));
+  *value = Element(tensor, 0);
+  return absl::OkStatus();
+}
+
+absl::Status ReadCount(const Tensor& tensor, const char* name, int64_t* count) {
+  TF_RETURN_IF_ERROR(ReadInteger(tensor, name, count));
+  if (*count >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " must not be negative, got ", *count));
+}
+
+absl::Status ReadSeed(const Tensor& tensor, kernels::Seed* seed) {
+  const bool has_stream = tensor.dims() == 1 && tensor.NumElements() == 2;
+  if (tensor.dims() != 0 && !has_stream) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("seed must be a scalar or a vector of two, got shape ",
+                     tensor.shape().DebugString()));
+  }
+  seed->key = Element(tensor, 0);
+  seed->stream = has_stream ? Element(tensor, 1) : 0;
+  return absl::OkStatus();
+}
+
+absl::Status CheckSeedShape(
+    tensorflow::shape_inference::InferenceContext* context, int index) {
+  tensorflow::shape_inference::ShapeHandle seed;
+  TF_RETURN_IF_ERROR(context->WithRankAtMost(context->input(index), 1, &seed));
+  if (!context->RankKnown(seed) || context->Rank(seed) == 0) {
+    return absl::OkStatus();
+  }
+  tensorflow::shape_inference::DimensionHandle two;
+  return context->WithValue(context->Dim(seed, 0), 2, &two);
+}
+
+kernels::ParallelFor IntraOpThreads(tensorflow::OpKernelContext* context) {
+  using ThreadPool = tensorflow::thread::ThreadPool;
+  using SchedulingParams = ThreadPool::SchedulingParams;
+  ThreadPool* const threads =
+      context->device()->tensorflow_cpu_worker_threads()->workers;
+  return [threads](int64_t total, int64_t cost,
+                   const kernels::ParallelWork& work) {
+    // Eager ops may run on the caller's thread, in whatever modes it has.
+    const unsigned modes = _mm_getcsr();
+    threads->ParallelFor(total, SchedulingParams::Adaptive(cost),
+                         [&](int64_t begin, int64_t end) {
+                           const unsigned own_modes = _mm_getcsr();
+                           _mm_setcsr(modes);
+                           work(begin, end);
+                           _mm_setcsr(own_modes);
+                         });
+  };
+}
+
+}  // namespace tf_gc

@@ -1,0 +1,246 @@
+// The ops of a parameter server's workers: kernels around
+// ops/parameter_server/local_model.h.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "ops/parameter_server/codec.h"
+#include "ops/parameter_server/local_model.h"
+#include "ops/parameter_server/message.h"
+#include "ops/tensorflow/inputs.h"
+#include "ops/tensorflow/parameter_server_inputs.h"
+#include "ops/tensorflow/registration.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+
+namespace tf_gc::parameter_server {
+namespace {
+
+using ::tensorflow::OpInputList;
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+using ::tensorflow::core::RefCountPtr;
+
+absl::Status LookupModel(OpKernelContext* context,
+                         RefCountPtr<LocalModel>* model) {
+  return LookupFirst(context, "model", model);
+}
+
+class LocalModelOp : public OpKernel {
+ public:
+  explicit LocalModelOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("shared_name", &name_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<LocalModel> model;
+    OP_REQUIRES_OK(context,
+                   OutputResource<LocalModel>(
+                       context, name_, [] { return new LocalModel; }, &model));
+  }
+
+ private:
+  std::string name_;
+};
+
+class PullRequestOp : public OpKernel {
+ public:
+  explicit PullRequestOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, GetIds(context, "ids", &ids_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<LocalModel> model;
+    OP_REQUIRES_OK(context, LookupModel(context, &model));
+    OP_REQUIRES_OK(context,
+                   SetVector(context, 0, model->Request(ids_).ToVector()));
+  }
+
+ private:
+  std::vector<uint32_t> ids_;
+};
+
+class ApplyPullOp : public OpKernel {
+ public:
+  explicit ApplyPullOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::vector<uint32_t> ids;
+    std::vector<TensorShape> shapes;
+    OP_REQUIRES_OK(context,
+                   GetIdsAndShapes(context, "ids", "shapes", &ids, &shapes));
+    for (size_t i = 0; i < ids.size(); ++i) {
+      variables_.push_back({ids[i], shapes[i]});
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<LocalModel> model;
+    const uint8_t* bytes;
+    int64_t size, version, step;
+    OP_REQUIRES_OK(context, LookupModel(context, &model));
+    OP_REQUIRES_OK(context, ReadBytes(context, 1, "message", &bytes, &size));
+    OP_REQUIRES_OK(
+        context, model->Apply(bytes, size, variables_, IntraOpThreads(context),
+                              &version, &step));
+    OP_REQUIRES_OK(context, SetScalar(context, 0, version));
+    OP_REQUIRES_OK(context, SetScalar(context, 1, step));
+  }
+
+ private:
+  std::vector<PulledVariable> variables_;
+};
+
+class EncodePushOp : public OpKernel {
+ public:
+  explicit EncodePushOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::vector<std::string> codecs;
+    OP_REQUIRES_OK(context, GetId(context, "channel", &channel_));
+    OP_REQUIRES_OK(context, GetIds(context, "ids", &ids_));
+    OP_REQUIRES_OK(context, GetIds(context, "sparse_ids", &sparse_ids_));
+    OP_REQUIRES_OK(context, context->GetAttr("codecs", &codecs));
+    OP_REQUIRES_OK(context, context->GetAttr("start_steps", &start_steps_));
+    OP_REQUIRES(
+        context,
+        codecs.size() == ids_.size() && start_steps_.size() == ids_.size(),
+        absl::InvalidArgumentError(absl::StrCat(
+            "codecs and start_steps must be one for each of ids, ", ids_.size(),
+            ", got ", codecs.size(), " and ", start_steps_.size())));
+    codecs_.resize(codecs.size());
+    for (size_t i = 0; i < codecs.size(); ++i) {
+      OP_REQUIRES_OK(context, ParseCodecSpec(codecs[i], &codecs_[i]));
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<LocalModel> model;
+    std::vector<DenseGradient> dense;
+    std::vector<SparseGradient> sparse;
+    OP_REQUIRES_OK(context, LookupModel(context, &model));
+    OP_REQUIRES_OK(context, ReadDense(context, &dense));
+    OP_REQUIRES_OK(context, ReadSparse(context, &sparse));
+    OP_REQUIRES_OK(context, model->EncodePush(channel_, dense, sparse,
+                                              IntraOpThreads(context),
+                                              AllocateMessage(context)));
+  }
+
+ private:
+  absl::Status ReadDense(OpKernelContext* context,
+                         std::vector<DenseGradient>* gradients) const {
+    OpInputList dense;
+    const Tensor* multipliers;
+    TF_RETURN_IF_ERROR(context->input_list("dense", &dense));
+    TF_RETURN_IF_ERROR(context->input("multipliers", &multipliers));
+    TF_RETURN_IF_ERROR(CheckVector(*multipliers, "multipliers"));
+    if (dense.size() != static_cast<int>(ids_.size()) ||
+        multipliers->NumElements() != dense.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "dense and multipliers must be one for each of ids, ", ids_.size(),
+          ", got ", dense.size(), " and ", multipliers->NumElements()));
+    }
+    for (int i = 0; i < dense.size(); ++i) {
+      gradients->push_back({ids_[i], &codecs_[i], multipliers->flat<float>()(i),
+                            start_steps_[i], dense[i]});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadSparse(OpKernelContext* context,
+                          std::vector<SparseGradient>* gradients) const {
+    OpInputList indices, values;
+    TF_RETURN_IF_ERROR(context->input_list("sparse_indices", &indices));
+    TF_RETURN_IF_ERROR(context->input_list("sparse_values", &values));
+    if (indices.size() != static_cast<int>(sparse_ids_.size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sparse_indices must be one for each of sparse_ids, ",
+                       sparse_ids_.size(), ", got ", indices.size()));
+    }
+    for (int i = 0; i < indices.size(); ++i) {
+      gradients->push_back({sparse_ids_[i], indices[i], values[i]});
+    }
+    return absl::OkStatus();
+  }
+
+  uint32_t channel_;
+  std::vector<uint32_t> ids_, sparse_ids_;
+  std::vector<CodecSpec> codecs_;
+  std::vector<int64_t> start_steps_;
+};
+
+class SettlePushOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<LocalModel> model;
+    const uint8_t* bytes;
+    int64_t size;
+    OP_REQUIRES_OK(context, LookupModel(context, &model));
+    OP_REQUIRES_OK(context, ReadBytes(context, 1, "push", &bytes, &size));
+    OP_REQUIRES_OK(context, CheckScalar(context->input(2), "accepted"));
+    OP_REQUIRES_OK(context, model->SettlePush(
+                                bytes, size, context->input(2).scalar<bool>()(),
+                                IntraOpThreads(context)));
+  }
+};
+
+class WriteResidualOp : public OpKernel {
+ public:
+  explicit WriteResidualOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, GetId(context, "id", &id_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<LocalModel> model;
+    OP_REQUIRES_OK(context, LookupModel(context, &model));
+    model->WriteResidual(id_, context->input(1));
+  }
+
+ private:
+  uint32_t id_;
+};
+
+class ReadModelOp : public ReadOp {
+ public:
+  using ReadOp::ReadOp;
+
+  bool IsExpensive() override { return false; }
+
+ private:
+  absl::Status Read(OpKernelContext* context, uint32_t id,
+                    const TensorShape& shape, Tensor* value) override {
+    RefCountPtr<LocalModel> model;
+    TF_RETURN_IF_ERROR(LookupModel(context, &model));
+    return model->Read(id, shape, value);
+  }
+};
+
+class ReadResidualOp : public ReadOp {
+ public:
+  using ReadOp::ReadOp;
+
+ private:
+  absl::Status Read(OpKernelContext* context, uint32_t id,
+                    const TensorShape& shape, Tensor* value) override {
+    RefCountPtr<LocalModel> model;
+    TF_RETURN_IF_ERROR(LookupModel(context, &model));
+    return model->ReadResidual(id, shape, value);
+  }
+};
+
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>LocalModel", LocalModelOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>PullRequest", PullRequestOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>ApplyPull", ApplyPullOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>ReadModel", ReadModelOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>EncodePush", EncodePushOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>SettlePush", SettlePushOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>ReadResidual", ReadResidualOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>WriteResidual", WriteResidualOp);
+
+}  // namespace
+}  // namespace tf_gc::parameter_server

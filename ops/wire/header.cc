@@ -1,0 +1,91 @@
+#include "ops/wire/header.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace tf_gc {
+namespace {
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "messages are little-endian and so must the machine be");
+
+// The header as it lies in memory and on the wire.
+struct Layout {
+  uint32_t magic;
+  uint8_t version;
+  uint8_t codec;
+  uint8_t phase;
+  uint8_t reserved;
+  uint32_t piece;
+  uint32_t round;
+  uint64_t values;
+  uint64_t size;
+};
+static_assert(sizeof(Layout) == kHeaderSize);
+
+absl::Status Mismatch(const char* field, uint64_t received, uint64_t expected) {
+  return absl::DataLossError(absl::StrCat(
+      "message header: ", field, " is ", received, ", expected ", expected,
+      ". The workers must run the same program in the same order "
+      "with the same tf_gc."));
+}
+
+}  // namespace
+
+absl::Status CheckMagicAndVersion(uint32_t magic, uint8_t version) {
+  if (magic != kMagic) return Mismatch("magic number", magic, kMagic);
+  if (version == kWireVersion) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("message header: the peer speaks wire format version ",
+                   version, ", this worker version ", kWireVersion,
+                   ". Install the same tf_gc on all workers."));
+}
+
+void WriteHeader(const Header& header, uint8_t* out) {
+  Layout layout{};
+  layout.magic = kMagic;
+  layout.version = kWireVersion;
+  layout.codec = static_cast<uint8_t>(header.codec);
+  layout.phase = static_cast<uint8_t>(header.phase);
+  layout.piece = header.piece;
+  layout.round = header.round;
+  layout.values = header.values;
+  layout.size = header.size;
+  std::memcpy(out, &layout, kHeaderSize);
+}
+
+absl::Status ReadHeader(const uint8_t* bytes, const Header& expected,
+                        int64_t max_size, int64_t* size) {
+  Layout layout;
+  std::memcpy(&layout, bytes, kHeaderSize);
+  const absl::Status checked =
+      CheckMagicAndVersion(layout.magic, layout.version);
+  if (!checked.ok()) return checked;
+  const struct {
+    const char* name;
+    uint64_t received, expected;
+  } fields[] = {
+      {"codec", layout.codec, static_cast<uint8_t>(expected.codec)},
+      {"phase", layout.phase, static_cast<uint8_t>(expected.phase)},
+      {"reserved byte", layout.reserved, 0},
+      {"piece", layout.piece, expected.piece},
+      {"round", layout.round, expected.round},
+      {"number of values", layout.values, expected.values},
+  };
+  for (const auto& field : fields) {
+    if (field.received != field.expected) {
+      return Mismatch(field.name, field.received, field.expected);
+    }
+  }
+  if (layout.size < kHeaderSize ||
+      layout.size > static_cast<uint64_t>(max_size)) {
+    return absl::DataLossError(absl::StrCat("message header: size is ",
+                                            layout.size, ", expected ",
+                                            kHeaderSize, " ... ", max_size));
+  }
+  *size = static_cast<int64_t>(layout.size);
+  return absl::OkStatus();
+}
+
+}  // namespace tf_gc
