@@ -359,18 +359,18 @@ TEST(LocalModelTest, MessagesAreThoseOfTheDocumentation) {
   fixture.PublishWhole(5);
   worker.Follow(fixture.server());
   EXPECT_EQ(worker.Push({{1, -0.5f, 0.5f, 0}}),
-            (Buffer{'T',  'F', 'G',  'C',  3,    0x20, 0,    0,  //
+            (Buffer{'T',  'F', 'G',  'C',  4,    0x20, 0,    0,  //
                     1,    0,   0,    0,                          //
                     0,    0,   0,    0,                          //
                     3,    0,   0,    0,    0,    0,    0,    0,  //
                     1,    0,   0,    0,    0,    0,    0,    0,  //
                     0x33, 0,   0,    0,    0,    0,    0,    0,  //
-                    5,    4,   8,                                //
+                    5,    10,  8,                                //
                     0,    0,   0x80, 0x3f, 0x7f, 0xc0, 0x40, 0}));
   fixture.Set(5, {0.5f, -0.5f, 0.2f, 0});
   fixture.EndUpdate();
   EXPECT_EQ(worker.PullFrom(fixture.server()),
-            (Buffer{'T',  'F',  'G',  'C',  3,   0x21, 0, 0,  //
+            (Buffer{'T',  'F',  'G',  'C',  4,   0x21, 0, 0,  //
                     1,    0,    0,    0,                      //
                     0xc1, 0x5c, 0x02, 0x89,                   //
                     4,    0,    0,    0,    0,   0,    0, 0,  //

@@ -39,7 +39,7 @@ Buffer ExampleMessage() {
 Buffer ExampleBytes() {
   return {
       'T',  'F',  'G',  'C',                        // magic number
-      3,                                            // version
+      4,                                            // version
       0x21,                                         // pull
       0,    0,                                      // reserved
       3,    0,    0,    0,                          // entries
@@ -49,7 +49,7 @@ Buffer ExampleBytes() {
       58,   0,    0,    0,    0,    0, 0,    0,     // size
       5,    3,    3,    1,    2,    3,              // three bytes of 3LC
       0xac, 2,    0,    4,    0,    0, 0x80, 0x3f,  // 300 = 0x2c + 2 * 128
-      0xac, 2,    6,    0,
+      0xac, 2,    12,   0,
   };
 }
 
@@ -126,7 +126,8 @@ TEST(MessageTest, EveryWrongFieldIsNamed) {
       {"the step of the model", 31, 0x80},
       {"the size", 32, 59},
       {"the size", 39, 1},
-      {"the codec of entry 0 is 8", 41, 8},
+      {"the codec of entry 0 is 14", 41, 14},
+      {"the codec of entry 0 is 9", 41, 9},
       {"the size of entry 0", 42, 0x7f},
   };
   for (const auto& c : cases) {

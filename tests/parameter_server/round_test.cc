@@ -247,7 +247,7 @@ TEST(CheckPushTest, WrongEntriesAreDataLossAndNameTheVariable) {
   ExpectDataLoss(Check({Float32(a, {1, 2, 3})}), name);
   ExpectDataLoss(Check({{&a, Codec::kFloat16, Buffer(4)}}),
                  "the codec is 1, expected 0 or that of \"int8\"");
-  ExpectDataLoss(Check({{&a, Codec::kThcNorms, Buffer(4)}}), "the codec is 6");
+  ExpectDataLoss(Check({{&a, Codec::kThcNorms, Buffer(4)}}), "the codec is 12");
   ExpectDataLoss(Check({Float32(a, {1, 2}), Float32(a, {1, 2})}),
                  "it comes twice");
   ExpectDataLoss(Check({InRows(a, {1, {2}, {1}})}), "the index of a row is 2");

@@ -21,7 +21,7 @@ constexpr int64_t kMaxSize = 0x3000;
 std::vector<uint8_t> HeaderBytes() {
   return {
       'T',  'F',  'G',  'C',                           // magic number
-      3,                                               // version
+      4,                                               // version
       3,                                               // codec: 3LC
       1,                                               // phase: sum
       0,                                               // reserved
@@ -42,7 +42,7 @@ absl::Status ReadWithSize(uint64_t size, int64_t* read) {
   return Read(bytes, read);
 }
 
-TEST(WireFormatTest, HeaderIsWrittenByteForByte) {
+TEST(HeaderTest, HeaderIsWrittenByteForByte) {
   std::vector<uint8_t> bytes(kHeaderSize + 1, 0xa5);
   WriteHeader(kHeader, bytes.data());
   std::vector<uint8_t> expected = HeaderBytes();
@@ -50,7 +50,7 @@ TEST(WireFormatTest, HeaderIsWrittenByteForByte) {
   EXPECT_EQ(bytes, expected);
 }
 
-TEST(WireFormatTest, CodecsAndPhasesKeepTheirNumbers) {
+TEST(HeaderTest, CodecsAndPhasesKeepTheirNumbers) {
   EXPECT_EQ(static_cast<int>(Codec::kFloat32), 0);
   EXPECT_EQ(static_cast<int>(Codec::kFloat16), 1);
   EXPECT_EQ(static_cast<int>(Codec::kBfloat16), 2);
@@ -60,13 +60,13 @@ TEST(WireFormatTest, CodecsAndPhasesKeepTheirNumbers) {
   EXPECT_EQ(static_cast<int>(Phase::kSum), 1);
 }
 
-TEST(WireFormatTest, ExpectedHeaderGivesItsSize) {
+TEST(HeaderTest, ExpectedHeaderGivesItsSize) {
   int64_t size = 0;
   EXPECT_TRUE(Read(HeaderBytes(), &size).ok());
   EXPECT_EQ(size, 0x2122);
 }
 
-TEST(WireFormatTest, EveryWrongFieldIsNamed) {
+TEST(HeaderTest, EveryWrongFieldIsNamed) {
   const struct {
     const char* name;
     int begin, end;
@@ -89,7 +89,7 @@ TEST(WireFormatTest, EveryWrongFieldIsNamed) {
   }
 }
 
-TEST(WireFormatTest, OtherVersionIsFailedPreconditionAndNamesBoth) {
+TEST(HeaderTest, OtherVersionIsFailedPreconditionAndNamesBoth) {
   std::vector<uint8_t> bytes = HeaderBytes();
   bytes[4] = 7;
   bytes[5] = 99;  // what else differs comes of the version
@@ -97,10 +97,10 @@ TEST(WireFormatTest, OtherVersionIsFailedPreconditionAndNamesBoth) {
   const absl::Status status = Read(bytes, &size);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 7"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 3"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 4"));
 }
 
-TEST(WireFormatTest, SizeOutsideItsRangeIsDataLoss) {
+TEST(HeaderTest, SizeOutsideItsRangeIsDataLoss) {
   const uint64_t max = kMaxSize;
   for (const uint64_t good : {uint64_t{32}, uint64_t{33}, max}) {
     int64_t size = -1;
