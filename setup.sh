@@ -31,6 +31,11 @@ if [ ${#packages[@]} -gt 0 ]; then
 fi
 
 [ -x .venv/bin/python ] || "$python" -m venv .venv
+# What is compiled is kept: another branch, or a wheel, compiles what differs.
+cat >.bazelrc.user <<END
+build --repo_env=PYTHON_BIN_PATH=$PWD/.venv/bin/python
+build --disk_cache=$PWD/build/bazel_cache
+END
 # Once for every content of the requirements.
 wanted=$(cat requirements-dev.txt pyproject.toml | sha256sum)
 if [ "$(cat .venv/tf_gc_requirements 2>/dev/null)" != "$wanted" ]; then
@@ -38,7 +43,6 @@ if [ "$(cat .venv/tf_gc_requirements 2>/dev/null)" != "$wanted" ]; then
   .venv/bin/pip install -q --disable-pip-version-check -r requirements-dev.txt
   # Its metadata asks for the distribution `tensorflow`, which the CPU build replaces.
   .venv/bin/pip install -q --disable-pip-version-check --no-deps 'tf-keras==2.21.*'
-  echo "build --repo_env=PYTHON_BIN_PATH=$PWD/.venv/bin/python" >.bazelrc.user
   .venv/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
   echo "$wanted" >.venv/tf_gc_requirements
 else
