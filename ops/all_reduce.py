@@ -2,6 +2,8 @@
 
 from tf_gc.ops.library import library
 
+__all__ = ["bucket", "bucket_traffic", "exact_all_reduce", "three_lc_all_reduce"]
+
 
 def bucket(key, variables, name=None):
     """Makes the state that the exchanges of one bucket of variables share.

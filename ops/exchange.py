@@ -2,6 +2,8 @@
 
 from tf_gc.ops.library import library
 
+__all__ = ["exchange_all_gather", "exchange_broadcast", "exchange_sum"]
+
 
 def exchange_sum(
     values,

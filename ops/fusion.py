@@ -8,6 +8,8 @@ each gradient what compression has left over before.
 import tensorflow as tf
 from tf_gc.ops.library import library
 
+__all__ = ["fuse_gradients", "store_residuals", "unfuse_gradients"]
+
 
 def fuse_gradients(gradients, residuals, bucket, group_size, name=None):
     """Lays a bucket's gradients, plus residuals, one after the other.

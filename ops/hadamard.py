@@ -2,6 +2,8 @@
 
 from tf_gc.ops.library import library
 
+__all__ = ["hadamard", "inverse_randomized_hadamard", "randomized_hadamard"]
+
 
 def hadamard(values, name=None):
     """Computes the orthonormal Walsh-Hadamard transform of the last axis.

@@ -2,6 +2,8 @@
 
 from tf_gc.ops.library import library
 
+__all__ = ["exchange_lane_sum"]
+
 
 def exchange_lane_sum(
     packed,

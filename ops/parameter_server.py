@@ -39,6 +39,28 @@ All of these ops are for CPUs.
 from tensorflow.python.framework import auto_control_deps_utils
 from tf_gc.ops.library import library
 
+__all__ = [
+    "accumulate_push",
+    "add_variable",
+    "apply_pull",
+    "encode_push",
+    "end_update",
+    "library_version",
+    "local_model",
+    "parameter_server",
+    "publish_whole",
+    "pull",
+    "pull_request",
+    "read_model",
+    "read_residual",
+    "read_round",
+    "server_statistics",
+    "set_server_step",
+    "settle_push",
+    "take_gradients",
+    "write_residual",
+]
+
 for _name in ("PullRequest", "ReadModel", "ServerStatistics", "ReadResidual", "ReadRound"):
     auto_control_deps_utils.register_read_only_resource_op(f"TfGc>{_name}")
 

@@ -2,6 +2,8 @@
 
 from tf_gc.ops.library import library
 
+__all__ = ["pack_bits", "stochastic_quantize", "table_sum", "unpack_bits"]
+
 
 def stochastic_quantize(values, levels, seed, name=None):
     """Rounds each value to one of the two levels around it, at random.

@@ -2,6 +2,8 @@
 
 from tf_gc.ops.library import library
 
+__all__ = ["chunk_argmax", "pack_indices", "top_k_indices", "unpack_indices"]
+
 
 def top_k_indices(values, k, name=None):
     """Finds the k values of the largest magnitude, exactly.

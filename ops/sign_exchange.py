@@ -2,6 +2,8 @@
 
 from tf_gc.ops.library import library
 
+__all__ = ["exchange_cascading_sign", "exchange_sign_majority", "exchange_sign_merge"]
+
 
 def exchange_sign_merge(
     packed,

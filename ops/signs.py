@@ -2,6 +2,8 @@
 
 from tf_gc.ops.library import library
 
+__all__ = ["sign_merge", "sign_pack", "sign_unpack"]
+
 
 def sign_pack(values, name=None):
     """Packs the signs of values, one bit each.

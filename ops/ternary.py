@@ -2,6 +2,8 @@
 
 from tf_gc.ops.library import library
 
+__all__ = ["stochastic_ternary_quantize", "ternary_quantize"]
+
 
 def ternary_quantize(values, scale, name=None):
     """Quantises values to the nearest of -scale, 0 and scale.

@@ -2,6 +2,15 @@
 
 from tf_gc.ops.library import library
 
+__all__ = [
+    "quartic_decode",
+    "quartic_encode",
+    "three_lc_decode",
+    "three_lc_encode",
+    "zero_run_decode",
+    "zero_run_encode",
+]
+
 
 def quartic_encode(ternary, name=None):
     """Packs five values of {-1, 0, 1} in one byte.

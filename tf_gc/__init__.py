@@ -8,71 +8,56 @@ for TensorFlow.
 """
 
 import importlib
+import importlib.machinery
 import importlib.metadata
 import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # editors and type checkers; what runs is __getattr__
+    from . import (
+        compressors,
+        exchange,
+        kernels,
+        launch,
+        ops,
+        policy,
+        schedules,
+        strategy,
+        testing,
+        thc,
+        traffic,
+    )
+    from .compressors import *
+    from .policy import *
+    from .strategy import *
+    from .traffic import *
 
 __version__ = "0.1.0"
 
-# Public name -> the module that defines it.
-_EXPORTS = {
-    **dict.fromkeys(
-        (
-            "ARTopK",
-            "BFloat16",
-            "CascadingSSDM",
-            "Compressor",
-            "DGC",
-            "EFSignSGD",
-            "Float16",
-            "FusedCompressor",
-            "Int8",
-            "LocalSteps",
-            "MSTopK",
-            "Marsit",
-            "OneBit",
-            "PowerSGD",
-            "QSGD",
-            "RandomK",
-            "SSDM",
-            "SampledTopK",
-            "ScaleCom",
-            "SignSGD",
-            "StochasticTernary",
-            "THC",
-            "TernGrad",
-            "ThreeLC",
-            "TopK",
-            "UniformTHC",
-        ),
-        "tf_gc.compressors",
-    ),
-    **dict.fromkeys(("MultiWorkerMirroredStrategy", "ParameterServerStrategy"), "tf_gc.strategy"),
-    "Policy": "tf_gc.policy",
-    **dict.fromkeys(
-        ("ServerTraffic", "ServerVariableTraffic", "Traffic", "VariableTraffic"), "tf_gc.traffic"
-    ),
-}
-_MODULES = (
-    "compressors",
-    "exchange",
-    "kernels",
-    "launch",
-    "ops",
-    "policy",
-    "schedules",
-    "strategy",
-    "testing",
-    "thc",
-    "traffic",
-)
+# Where a name is looked for, in this order: the strategies load all the others.
+_SOURCES = ("compressors", "policy", "traffic", "strategy")
+_MODULES = (*_SOURCES, "exchange", "kernels", "launch", "ops", "schedules", "testing", "thc")
 
-__all__ = [*_EXPORTS, *_MODULES]
+_HERE = os.path.dirname(os.path.abspath(__file__))
 
-# In a source tree, and under Bazel, ops/ and strategy/ lie beside this package;
-# in a wheel they are sub-packages. The import paths are the same.
-_root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-if os.path.exists(os.path.join(_root, "strategy", "multi_worker_mirrored.py")):
-    __path__.append(_root)
+
+class _FinderBeside:
+    """Finds ops/ and strategy/, sub-packages in a wheel, beside this package in a source tree."""
+
+    @staticmethod
+    def find_spec(fullname, path=None, target=None):
+        del path
+        if fullname in ("tf_gc.ops", "tf_gc.strategy"):
+            return importlib.machinery.PathFinder.find_spec(
+                fullname, [os.path.dirname(_HERE)], target
+            )
+        return None
+
+
+if not os.path.exists(os.path.join(_HERE, "ops", "__init__.py")):
+    # Before the finder of an editable install, which knows one source tree only.
+    sys.meta_path.insert(0, _FinderBeside)
 
 
 def _check_tensorflow_version():
@@ -82,10 +67,10 @@ def _check_tensorflow_version():
     was built for another one may load and then crash.
     """
     try:
-        from tf_gc import _build_info
+        from tf_gc._build_info import TENSORFLOW_VERSION
     except ModuleNotFoundError:
         return  # a source tree that is not built: tf_gc.ops says what to do
-    built = ".".join(_build_info.TENSORFLOW_VERSION.split(".")[:2])
+    built = ".".join(TENSORFLOW_VERSION.split(".")[:2])
     for distribution in ("tensorflow", "tensorflow-cpu"):
         try:
             installed = importlib.metadata.version(distribution)
@@ -104,12 +89,23 @@ _check_tensorflow_version()
 
 
 def __getattr__(name):
-    if name in _EXPORTS:
-        return getattr(importlib.import_module(_EXPORTS[name]), name)
-    if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
+    if name == "__all__":
+        return sorted({*_MODULES, *(n for source in _SOURCES for n in _module(source).__all__)})
+    if not name.startswith("_"):
+        try:
+            return _module(name)
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":
+                raise
+        for source in _SOURCES:
+            if name in _module(source).__all__:
+                return globals().setdefault(name, getattr(_module(source), name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def _module(name):
+    return importlib.import_module(f"{__name__}.{name}")
+
+
 def __dir__():
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__getattr__("__all__")})

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from tf_gc.compressors import Compressor
 
+__all__ = ["Policy"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Policy:

@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Iterable
 
+__all__ = ["ServerTraffic", "ServerVariableTraffic", "Traffic", "VariableTraffic"]
+
 
 def _bits_per_value(bytes_sent, values_sent):
     return 8 * bytes_sent / values_sent if values_sent else 0.0

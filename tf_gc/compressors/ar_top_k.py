@@ -9,6 +9,8 @@ from tf_gc import checks, schedules
 from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
 
+__all__ = ["ARTopK"]
+
 
 @dataclasses.dataclass(frozen=True)
 class ARTopK(FusedCompressor):

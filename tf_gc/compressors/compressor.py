@@ -11,6 +11,8 @@ from tf_gc import checks
 from tf_gc.compressors.server_codecs import ServerCodecs
 from tf_gc.exchange import Exchange
 
+__all__ = ["Compressor"]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compressor(abc.ABC):

@@ -8,6 +8,8 @@ from tf_gc import checks, schedules
 from tf_gc.compressors import scales, sparse
 from tf_gc.compressors.fused import FusedCompressor
 
+__all__ = ["DGC"]
+
 
 @dataclasses.dataclass(frozen=True)
 class DGC(FusedCompressor):

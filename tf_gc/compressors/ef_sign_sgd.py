@@ -5,6 +5,8 @@ import dataclasses
 from tf_gc.compressors import gathered, scales
 from tf_gc.compressors.fused import FusedCompressor
 
+__all__ = ["EFSignSGD"]
+
 
 @dataclasses.dataclass(frozen=True)
 class EFSignSGD(FusedCompressor):

@@ -8,6 +8,8 @@ import tensorflow as tf
 from tf_gc.compressors.compressor import Compressor
 from tf_gc.exchange import Exchange, from_bytes, to_bytes
 
+__all__ = ["FusedCompressor"]
+
 
 class FusedCompressor(Compressor):
     """A compressor that is written in a few lines of TensorFlow.

@@ -9,6 +9,8 @@ from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
 from tf_gc.compressors.server_codecs import ServerCodecs
 
+__all__ = ["Int8"]
+
 _LARGEST = 127
 # Indices are 8 bits; the last one, an integer of 128, is not used.
 _TABLE = (*range(2 * _LARGEST + 1), 0)

@@ -7,6 +7,8 @@ import tensorflow as tf
 from tf_gc import checks
 from tf_gc.compressors.fused import FusedCompressor
 
+__all__ = ["LocalSteps"]
+
 
 @dataclasses.dataclass(frozen=True)
 class LocalSteps(FusedCompressor):

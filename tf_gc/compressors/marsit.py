@@ -9,6 +9,8 @@ from tf_gc import checks, schedules
 from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
 
+__all__ = ["Marsit"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Marsit(FusedCompressor):

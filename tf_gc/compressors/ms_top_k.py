@@ -8,6 +8,8 @@ from tf_gc import checks, schedules
 from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
 
+__all__ = ["MSTopK"]
+
 
 @dataclasses.dataclass(frozen=True)
 class MSTopK(FusedCompressor):

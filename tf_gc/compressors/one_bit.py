@@ -7,6 +7,8 @@ import tensorflow as tf
 from tf_gc.compressors import gathered, scales
 from tf_gc.compressors.fused import FusedCompressor
 
+__all__ = ["OneBit"]
+
 
 @dataclasses.dataclass(frozen=True)
 class OneBit(FusedCompressor):

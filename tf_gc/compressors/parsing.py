@@ -2,6 +2,8 @@
 
 import ast
 
+__all__ = ["from_string"]
+
 
 def from_string(text: str):
     """Returns the compressor that a text such as "THC(bits=4, granularity=30)" stands for.

@@ -9,6 +9,8 @@ import tensorflow as tf
 from tf_gc import checks
 from tf_gc.compressors.fused import FusedCompressor
 
+__all__ = ["PowerSGD"]
+
 
 @dataclasses.dataclass(frozen=True)
 class PowerSGD(FusedCompressor):

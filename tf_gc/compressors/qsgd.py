@@ -10,6 +10,8 @@ from tf_gc import checks
 from tf_gc.compressors import gathered, scales
 from tf_gc.compressors.fused import FusedCompressor
 
+__all__ = ["QSGD"]
+
 _BITS = (2, 3, 4, 5, 8)
 
 

@@ -8,6 +8,8 @@ from tf_gc import schedules
 from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
 
+__all__ = ["RandomK"]
+
 
 @dataclasses.dataclass(frozen=True)
 class RandomK(FusedCompressor):

@@ -9,6 +9,8 @@ from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
 from tf_gc.exchange import from_bytes, to_bytes
 
+__all__ = ["SampledTopK"]
+
 
 @dataclasses.dataclass(frozen=True)
 class SampledTopK(FusedCompressor):

@@ -8,6 +8,8 @@ import tensorflow as tf
 from tf_gc.compressors.fused import FusedCompressor
 from tf_gc.compressors.server_codecs import ServerCodecs
 
+__all__ = ["BFloat16", "Float16"]
+
 
 @dataclasses.dataclass(frozen=True)
 class _ShortFloats(FusedCompressor):

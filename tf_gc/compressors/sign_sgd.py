@@ -7,6 +7,8 @@ from tf_gc import schedules
 from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
 
+__all__ = ["SignSGD"]
+
 
 @dataclasses.dataclass(frozen=True)
 class SignSGD(FusedCompressor):

@@ -8,6 +8,8 @@ import tensorflow as tf
 from tf_gc.compressors import gathered, scales
 from tf_gc.compressors.fused import FusedCompressor
 
+__all__ = ["SSDM", "CascadingSSDM"]
+
 
 @dataclasses.dataclass(frozen=True)
 class SSDM(FusedCompressor):

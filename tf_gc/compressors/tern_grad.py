@@ -9,6 +9,8 @@ from tf_gc import checks
 from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
 
+__all__ = ["TernGrad"]
+
 _TABLE = (0, 1, 2, 0)  # of two bits; the last index is not used
 
 

@@ -12,6 +12,8 @@ from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
 from tf_gc.compressors.server_codecs import ServerCodecs
 
+__all__ = ["THC", "UniformTHC"]
+
 _LARGEST_BLOCK = 1 << 16
 _SMALLEST_BLOCK = 1 << 6
 _PADDING = 1 / 128  # the most of a bucket that padding may add

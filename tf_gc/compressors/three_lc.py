@@ -6,6 +6,8 @@ from tf_gc import schedules
 from tf_gc.compressors.compressor import Compressor
 from tf_gc.compressors.server_codecs import ServerCodecs
 
+__all__ = ["ThreeLC"]
+
 
 @dataclasses.dataclass(frozen=True)
 class ThreeLC(Compressor):

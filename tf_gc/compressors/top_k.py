@@ -6,6 +6,8 @@ from tf_gc import schedules
 from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
 
+__all__ = ["TopK"]
+
 
 @dataclasses.dataclass(frozen=True)
 class TopK(FusedCompressor):

@@ -6,6 +6,8 @@ from typing import ClassVar
 from tf_gc.compressors.compressor import Compressor
 from tf_gc.compressors.server_codecs import ServerCodecs
 
+__all__ = ["Uncompressed"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Uncompressed(Compressor):
