@@ -16,8 +16,9 @@ import time
 from absl.testing import absltest, parameterized
 
 from tf_gc import launch, network_namespaces
+from tf_gc.launch import output, supervision
 
-_PACKAGE_ROOT = pathlib.Path(launch.__file__).resolve().parent.parent
+_PACKAGE_ROOT = pathlib.Path(launch.__file__).resolve().parents[2]
 _LONG_SECONDS = 60.0
 
 _PREAMBLE = """\
@@ -304,8 +305,8 @@ class OutputTest(_LaunchTest):
                 return True
 
         with absltest.mock.patch.dict(os.environ, {"TERM": "xterm", **variables}):
-            prefix = launch._prefix(Terminal(), "worker 0", "cyan")
-            plain = launch._prefix(io.StringIO(), "worker 0", "cyan")
+            prefix = output._prefix(Terminal(), "worker 0", "cyan")
+            plain = output._prefix(io.StringIO(), "worker 0", "cyan")
         self.assertEqual("\x1b[36m" in prefix, coloured)
         self.assertEqual(plain, "[worker 0] ")
 
@@ -357,7 +358,7 @@ class FailureTest(_LaunchTest):
 
     def test_survivors_that_ignore_termination_are_killed(self):
         ready = pathlib.Path(self.create_tempdir().full_path, "ready")
-        with absltest.mock.patch.object(launch, "_KILL_SECONDS", 0.2):
+        with absltest.mock.patch.object(supervision, "_KILL_SECONDS", 0.2):
             code, lines = self.run_program(
                 f"""
                 ready = pathlib.Path({str(ready)!r})
@@ -399,8 +400,8 @@ class ServersTest(_LaunchTest):
         """Returns the exit code and the lines of output of a launch with servers."""
         command = [sys.executable, "-u", self.write(server, "server.py")]
         with (
-            absltest.mock.patch.object(launch, "_SERVER", command),
-            absltest.mock.patch.object(launch, "_RESTART_SECONDS", 0.25),
+            absltest.mock.patch.object(supervision, "_SERVER", command),
+            absltest.mock.patch.object(supervision, "_RESTART_SECONDS", 0.25),
         ):
             return self.run_program(_ASK + textwrap.dedent(body), ps=1, **kwargs)
 
@@ -517,7 +518,7 @@ if config["task"] == {{"type": "worker", "index": 0}}:
         )
 
     def test_servers_that_ignore_termination_are_killed(self):
-        with absltest.mock.patch.object(launch, "_KILL_SECONDS", 0.2):
+        with absltest.mock.patch.object(supervision, "_KILL_SECONDS", 0.2):
             code, lines = self.run_chief(
                 'print(ask(cluster["ps"][0])[0])',
                 server="signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + _SERVER,

@@ -14,7 +14,7 @@ from absl.testing import absltest, parameterized
 
 from tf_gc import launch
 
-_PACKAGE_ROOT = pathlib.Path(launch.__file__).resolve().parent.parent
+_PACKAGE_ROOT = pathlib.Path(launch.__file__).resolve().parents[2]
 _TIMEOUT_SECONDS = 300.0
 
 _CLUSTER = {"worker": ["localhost:1", "localhost:2"], "ps": ["localhost:3"]}

@@ -1,0 +1,17 @@
+"""Starts the processes of a cluster on this machine, as torchrun does for PyTorch.
+
+    tf_gc-launch --workers 4 train.py --epochs 3
+    tf_gc-launch --workers 4 --bandwidth 100mbit -m my_package.train --epochs 3
+    tf_gc-launch --workers 4 --ps 1 train.py --epochs 3
+
+Every process gets TF_CONFIG and is otherwise an ordinary run of the program, or with parameter
+servers, of `tf_gc.server`: then the program runs once, as the chief. `launch` is the same for use
+from Python. TensorFlow is not imported here, so starting costs nothing.
+"""
+
+from tf_gc.launch.command_line import main
+from tf_gc.launch.output import OutputLine
+from tf_gc.launch.processes import free_ports, remove_proxies
+from tf_gc.launch.supervision import launch
+
+__all__ = ["OutputLine", "free_ports", "launch", "main", "remove_proxies"]

@@ -1,0 +1,137 @@
+"""The processes of a cluster on this machine: their places, addresses and environments."""
+
+import contextlib
+import ctypes
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import BinaryIO, NamedTuple
+
+# Below the ports that Linux lends to outgoing connections, one of which could otherwise take the
+# port of a worker that is still starting.
+PORTS = range(20000, 30000)
+
+_PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
+_PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None)
+
+
+class Task(NamedTuple):
+    """A place in the cluster, in TF_CONFIG's words."""
+
+    type: str
+    index: int
+    is_server: bool
+
+    @property
+    def name(self) -> str:
+        return self.type if self.type == "chief" else f"{self.type} {self.index}"
+
+
+def cluster_tasks(workers: int, ps: int) -> list[Task]:
+    """Returns the places of so many workers and parameter servers and, with these, a chief."""
+    sizes = {"worker": workers, "ps": ps, "chief": 1} if ps else {"worker": workers}
+    return [
+        Task(type_, index, is_server=ps > 0 and type_ != "chief")
+        for type_, size in sizes.items()
+        for index in range(size)
+    ]
+
+
+class Process:
+    """One process of the cluster, leader of a session and process group of its own."""
+
+    def __init__(
+        self,
+        task: Task,
+        command: Sequence[str],
+        environment: dict[str, str],
+        log: BinaryIO | None,
+        restarts: int,
+    ):
+        self.task = task
+        self.log = log
+        self.restarts = restarts  # how many times it may still be started again
+        self.popen: subprocess.Popen | None = None
+        self._command = command
+        self._environment = environment
+
+    def start(self) -> None:
+        """Starts it for the first time, or again after `reap`."""
+        self.popen = subprocess.Popen(
+            self._command,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_die_with_parent(os.getpid()),
+        )
+
+    def has_exited(self) -> bool:
+        """Says so without reaping the process, which keeps its process id taken."""
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.popen.pid, options) is not None
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the process and to those that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, number)
+
+    def reap(self) -> int:
+        """Kills what is left of the process group and returns the exit code of its leader."""
+        # Before the wait: while the leader is unreaped no other group can have this number.
+        self.signal(signal.SIGKILL)
+        return self.popen.wait()
+
+    def describe_end(self) -> str:
+        code = self.popen.returncode
+        return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+
+    def shell_exit_code(self) -> int:
+        code = self.popen.returncode
+        return code if code >= 0 else 128 - code
+
+
+def _die_with_parent(parent: int) -> Callable[[], None]:
+    """Returns what a child calls so that it is killed when the launcher dies in any way."""
+
+    def prepare():
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the call
+            os._exit(1)
+
+    return prepare
+
+
+def task_environment(cluster: dict[str, list[str]], task: Task) -> dict[str, str]:
+    """Returns this process's environment with TF_CONFIG, and without proxies."""
+    environment = dict(os.environ)
+    remove_proxies(environment)
+    config = {"cluster": cluster, "task": {"type": task.type, "index": task.index}}
+    return {**environment, "TF_CONFIG": json.dumps(config)}
+
+
+def remove_proxies(environment: MutableMapping[str, str]) -> None:
+    """Removes the variables that name proxies; gRPC would look for the cluster behind them."""
+    for name in [name for name in environment if name.lower() in _PROXIES]:
+        del environment[name]
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns ports of this machine that nothing listens on, and no outgoing connection takes."""
+    ports = []
+    with contextlib.ExitStack() as stack:
+        for port in random.sample(PORTS, len(PORTS)):
+            if len(ports) == count:
+                return ports
+            probe = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                ports.append(port)
+    raise OSError(f"fewer than {count} free ports in {PORTS}")

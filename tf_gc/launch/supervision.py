@@ -1,0 +1,298 @@
+"""Starts the processes of a launch, and stays until all of them have ended."""
+
+import contextlib
+import os
+import selectors
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from tf_gc import network_namespaces
+from tf_gc.launch.output import CHUNK, LAUNCHER, LineBuffer, OutputLine, Printer
+from tf_gc.launch.processes import (
+    PORTS,
+    Process,
+    Task,
+    cluster_tasks,
+    free_ports,
+    task_environment,
+)
+
+_SERVER = (sys.executable, "-u", "-m", "tf_gc.server")
+_POLL_SECONDS = 0.1
+_KILL_SECONDS = 10.0
+_DRAIN_SECONDS = 2.0
+# The chief should notice that a worker was lost before it meets another one at the same address.
+_RESTART_SECONDS = 3.0
+
+
+def launch(
+    command: Sequence[str],
+    *,
+    workers: int,
+    ps: int = 0,
+    bandwidth: str | None = None,
+    grace: float = 15.0,
+    max_restarts: int = 3,
+    log_dir: str | None = None,
+    on_line: Callable[[OutputLine], None] | None = None,
+) -> int:
+    """Runs `command` in the processes of a cluster, and waits for them.
+
+    Without parameter servers, every worker runs it. With them, the workers and the parameter
+    servers run `tf_gc.server`, and `command` is run once, as the chief; when it has ended, the
+    servers are stopped. A worker that ends before is started again, and when it ended too often,
+    training goes on without it.
+
+    While it runs in the main thread, SIGINT, SIGTERM and SIGHUP are forwarded to the processes
+    that run `command`.
+
+    Args:
+      command: program and arguments, the same for every process.
+      workers: number of workers.
+      ps: number of parameter servers.
+      bandwidth: for instance "100mbit": gives each process a network namespace whose link has
+        this limit in each direction. Needs root. None: all share the loopback interface.
+      grace: seconds that the others have to end by themselves when one process has failed, and
+        that the chief has when a parameter server, or the last worker, is lost.
+      max_restarts: how many times each worker that has ended is started again, at the same
+        address; only with parameter servers, which themselves are never started again.
+      log_dir: directory for a file per process, `worker-<index>.log`, `ps-<index>.log` or
+        `chief.log`, which holds exactly what the process wrote.
+      on_line: called with each line instead of printing it.
+
+    Returns:
+      0 when every process that ran `command` returned 0; else the exit code of the first that
+      failed, or 128 plus the number of the signal that ended it or that stopped the launch.
+
+    Raises:
+      ValueError: `workers`, `ps`, `max_restarts` or `bandwidth` is out of range.
+      NetworkNamespaceError: the namespaces cannot be made; the message says what to do.
+    """
+    for name, value, least in (
+        ("workers", workers, 1),
+        ("ps", ps, 0),
+        ("max_restarts", max_restarts, 0),
+    ):
+        if value < least:
+            raise ValueError(f"{name} is {value}, must be at least {least}")
+    tasks = cluster_tasks(workers, ps)
+    with contextlib.ExitStack() as stack:
+        interrupts = stack.enter_context(_Interrupts())
+        network = stack.enter_context(
+            network_namespaces.NetworkNamespaces(len(tasks), bandwidth)
+            if bandwidth
+            else contextlib.nullcontext()
+        )
+        job = stack.enter_context(_Job(on_line or Printer(task.name for task in tasks), grace))
+        job.start(tasks, command, network, log_dir, max_restarts)
+        return job.supervise(interrupts)
+
+
+class _Interrupts:
+    """Collects the signals that ask the launch to stop, instead of dying of them."""
+
+    def __init__(self):
+        self.received = []
+        self.forwarded = False
+        self._previous = {}
+
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                # nohup: a launch that was told to ignore the terminal's end goes on doing so.
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(self, *exc_info):
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number, frame):
+        del frame
+        self.received.append(signal.Signals(number))
+
+
+class _Job:
+    """The processes of one launch and their output; no process survives it.
+
+    Programs run what the user gave, and the job is done when they have ended. Servers, which only
+    a cluster with parameter servers has, are there for the program of the chief.
+    """
+
+    def __init__(self, on_line: Callable[[OutputLine], None], grace: float):
+        self._on_line = on_line
+        self._grace = grace
+        self._programs: list[Process] = []
+        self._servers: list[Process] = []
+        self._exit_code = 0
+        self._signals_due: list[tuple[float, signal.Signals]] = []
+        self._restarts_due: list[tuple[float, Process]] = []
+        self._resources = contextlib.ExitStack()
+        self._selector = self._resources.enter_context(selectors.DefaultSelector())
+
+    def __enter__(self) -> "_Job":
+        return self
+
+    def __exit__(self, *exc_info) -> None:
+        for process in self._programs + self._servers:
+            process.reap()
+        self._resources.close()
+
+    def start(
+        self,
+        tasks: Sequence[Task],
+        command: Sequence[str],
+        network: network_namespaces.NetworkNamespaces | None,
+        log_dir: str | None,
+        max_restarts: int,
+    ) -> None:
+        """Starts the processes; without a network they meet on the loopback interface."""
+        if network:
+            endpoints = [f"{address}:{PORTS[0]}" for address in network.addresses]
+        else:
+            endpoints = [f"127.0.0.1:{port}" for port in free_ports(len(tasks))]
+        cluster = {}
+        for task, endpoint in zip(tasks, endpoints, strict=True):
+            cluster.setdefault(task.type, []).append(endpoint)
+        for number, task in enumerate(tasks):
+            own_command = _SERVER if task.is_server else command
+            process = Process(
+                task,
+                network.command(number, own_command) if network else own_command,
+                task_environment(cluster, task),
+                self._open_log(log_dir, task),
+                max_restarts if task.type == "worker" else 0,
+            )
+            self._start(process)
+
+    def supervise(self, interrupts: _Interrupts) -> int:
+        """Relays output and signals until every process has ended; returns the exit code."""
+        while self._programs:
+            self._step(interrupts)
+            self._restart_servers()
+        self._signals_due = _end(signal.SIGTERM, 0.0)
+        while self._servers:
+            self._step(interrupts)
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        while self._selector.get_map() and time.monotonic() < deadline:
+            self._relay(_POLL_SECONDS)
+        return self._exit_code
+
+    def _open_log(self, log_dir, task):
+        if not log_dir:
+            return None
+        os.makedirs(log_dir, exist_ok=True)
+        path = os.path.join(log_dir, f"{task.name.replace(' ', '-')}.log")
+        return self._resources.enter_context(open(path, "wb", buffering=0))
+
+    def _start(self, process):
+        process.start()
+        (self._servers if process.task.is_server else self._programs).append(process)
+        self._watch(process, "stdout", process.popen.stdout)
+        self._watch(process, "stderr", process.popen.stderr)
+
+    def _watch(self, process, name, pipe):
+        self._resources.enter_context(pipe)
+        buffer = LineBuffer()
+
+        def relay():
+            data = os.read(pipe.fileno(), CHUNK)
+            if process.log:
+                process.log.write(data)
+            if not data:
+                self._selector.unregister(pipe)
+            for text in buffer.feed(data) if data else buffer.flush():
+                self._on_line(OutputLine(process.task.name, name, text))
+
+        self._selector.register(pipe, selectors.EVENT_READ, relay)
+
+    def _step(self, interrupts):
+        self._relay(_POLL_SECONDS)
+        self._notice_exits()
+        self._notice_interrupts(interrupts)
+        self._send_due_signals()
+
+    def _relay(self, timeout):
+        for key, _ in self._selector.select(timeout):
+            key.data()
+
+    def _notice_exits(self):
+        failed = [process for process in _reap_exited(self._programs) if process.popen.returncode]
+        if failed and not self._exit_code:
+            # Of those seen at the same moment, one that was killed is the cause of the others.
+            self._begin_failure(min(failed, key=lambda process: process.popen.returncode > 0))
+        lost = _reap_exited(self._servers)
+        if self._programs:
+            for server in lost:
+                self._lose(server)
+
+    def _begin_failure(self, process):
+        self._exit_code = process.shell_exit_code()
+        self._signals_due = _end(signal.SIGTERM, self._grace)
+        first = "" if process.task.type == "chief" else " first"
+        self._say(f"{process.task.name} failed{first}: {process.describe_end()}")
+
+    def _lose(self, server):
+        if server.restarts:
+            server.restarts -= 1
+            self._restarts_due.append((time.monotonic() + _RESTART_SECONDS, server))
+            outlook = f"it starts again in {_RESTART_SECONDS:g} s"
+        elif server.task.type == "worker" and self._has_workers():
+            outlook = "a training that has begun goes on without it"
+        else:
+            outlook = "training cannot go on without it"
+            # The chief may not notice, but wait for it for ever, above all while it connects.
+            self._signals_due = self._signals_due or _end(signal.SIGTERM, self._grace)
+        self._say(f"{server.task.name} ended: {server.describe_end()}; {outlook}")
+
+    def _has_workers(self):
+        """Returns whether a worker runs, or will again."""
+        restarting = [server for _, server in self._restarts_due]
+        return any(server.task.type == "worker" for server in self._servers + restarting)
+
+    def _restart_servers(self):
+        while self._restarts_due and self._restarts_due[0][0] <= time.monotonic():
+            self._start(self._restarts_due.pop(0)[1])
+
+    def _notice_interrupts(self, interrupts):
+        if not interrupts.received:
+            return
+        number = interrupts.received.pop(0)
+        if interrupts.forwarded:
+            self._signals_due = [(time.monotonic(), signal.SIGKILL)]
+        else:
+            self._signals_due = _end(number, 0.0)
+        interrupts.forwarded = True
+        self._exit_code = self._exit_code or 128 + number
+
+    def _send_due_signals(self):
+        while self._signals_due and self._signals_due[0][0] <= time.monotonic():
+            _, number = self._signals_due.pop(0)
+            if self._programs:
+                names = ", ".join(process.task.name for process in self._programs)
+                self._say(f"sending {number.name} to {names}")
+            # The servers stay until the chief has ended, which may want to save the model.
+            for process in self._programs or self._servers:
+                process.signal(number)
+
+    def _say(self, text):
+        self._on_line(OutputLine(LAUNCHER, "stderr", text))
+
+
+def _end(number: signal.Signals, delay: float) -> list[tuple[float, signal.Signals]]:
+    """Returns when to send which signal: this one in `delay` seconds, SIGKILL to who stays."""
+    due = time.monotonic() + delay
+    return [(due, number), (due + _KILL_SECONDS, signal.SIGKILL)]
+
+
+def _reap_exited(processes: list[Process]) -> list[Process]:
+    """Takes those that have exited out of `processes`, reaps and returns them."""
+    exited = [process for process in processes if process.has_exited()]
+    for process in exited:
+        process.reap()
+        processes.remove(process)
+    return exited
