@@ -36,7 +36,7 @@ and so rounds of its own.
 All of these ops are for CPUs.
 """
 
-from tensorflow.python.framework import auto_control_deps_utils
+from tensorflow.python.framework import auto_control_deps_utils  # of TensorFlow 2.17 to 2.21
 from tf_gc.ops.library import library
 
 __all__ = [

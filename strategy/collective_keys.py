@@ -1,14 +1,13 @@
 """Keys of TensorFlow's own collectives that hold in loops too."""
 
 import tensorflow as tf
-from tensorflow.python.distribute import cross_device_utils
-from tensorflow.python.ops import resource_variable_ops
+from tf_gc.strategy import tensorflow_internals as internals
 
 # Beyond the keys that TensorFlow hands out when a function is called.
 _FIRST_KEY = 1 << 30
 
 
-class CountingLauncher(cross_device_utils.CollectiveReplicaLauncher):
+class CountingLauncher(internals.CollectiveReplicaLauncher):
     """Numbers the collectives of a `tf.function` as they run.
 
     TensorFlow takes the number when the function is called from Python, which
@@ -24,7 +23,7 @@ class CountingLauncher(cross_device_utils.CollectiveReplicaLauncher):
         counters = self._collective_keys.tf_gc_counters
         if self._group_key not in counters:
             with tf.init_scope(), tf.device(self._device):
-                counters[self._group_key] = resource_variable_ops.ResourceVariable(
+                counters[self._group_key] = internals.ResourceVariable(
                     _FIRST_KEY, dtype=tf.int32, trainable=False, name="collective_counter"
                 )
         with tf.device(self._device):

@@ -2,10 +2,9 @@
 
 import tensorflow as tf
 from tf_gc.strategy import pulled_variable, worker_step
+from tf_gc.strategy.variables import GRADIENT_DTYPES
 
 from tf_gc import ops
-
-_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 
 
 class GradientPush:
@@ -161,12 +160,12 @@ class _Part:
 
 
 def _checked(variable):
-    pulled = pulled_variable.unwrap(variable)
+    pulled = pulled_variable.find(variable)
     if pulled is None:
         raise ValueError(
             f"{variable.name} is no trainable variable made in this strategy's scope()"
         )
-    if pulled.dtype not in _DTYPES:
+    if pulled.dtype not in GRADIENT_DTYPES:
         raise ValueError(
             f"{variable.name} is {pulled.dtype.name}; parameter servers take gradients of float32,"
             " float16 and bfloat16"

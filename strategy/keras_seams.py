@@ -191,40 +191,52 @@ def path_of_new(variable):
 
 _TRAINER = ("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer")
 
-# (module, class or None, function, what replaces it)
+# (module, class or None, function, what replaces it). The comments name the versions that have it,
+# of those looked at: Keras 3.2, 3.5, 3.8, 3.10, 3.12 and 3.15, tf_keras 2.17 to 2.21.
 _SEAMS = (
-    (
+    (  # Keras 3.5 to 3.15
         "keras.src.backend.tensorflow.optimizer",
         "TFOptimizer",
         "_all_reduce_sum_gradients",
         _reduce_with_strategy,
     ),
-    (
+    (  # tf_keras 2.17 to 2.21
         "tf_keras.src.optimizers.utils",
         None,
         "all_reduce_sum_gradients",
         _reduce_with_strategy,
     ),
-    (*_TRAINER, "_maybe_symbolic_build", _build_from_local_batch),
-    (
+    (*_TRAINER, "_maybe_symbolic_build", _build_from_local_batch),  # Keras 3.5 to 3.15
+    (  # Keras 3.2 to 3.15
         "keras.src.optimizers.loss_scale_optimizer",
         "LossScaleOptimizer",
         "check_finite",
         _check_all_workers,
     ),
-    ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply", _push_with_apply),
-    ("keras.src.backend.common.variables", "Variable", "assign_add", _add_at_once),
-    (
+    (  # Keras 3.2 to 3.15
+        "keras.src.optimizers.base_optimizer",
+        "BaseOptimizer",
+        "apply",
+        _push_with_apply,
+    ),
+    (  # Keras 3.8 to 3.15
+        "keras.src.backend.common.variables",
+        "Variable",
+        "assign_add",
+        _add_at_once,
+    ),
+    (  # tf_keras 2.17 to 2.21
         "tf_keras.src.optimizers.optimizer",
         "Optimizer",
         "apply_gradients",
         _push_with_apply_gradients,
     ),
-    (
+    (  # tf_keras 2.17 to 2.21
         "tf_keras.src.optimizers.legacy.optimizer_v2",
         "OptimizerV2",
         "apply_gradients",
         _push_with_apply_gradients,
     ),
+    # Keras 3.2 to 3.15
     *((*_TRAINER, function, _refuse_on_servers) for function in ("fit", "evaluate", "predict")),
 )

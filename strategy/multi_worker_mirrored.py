@@ -1,22 +1,20 @@
 """`tf.distribute.MultiWorkerMirroredStrategy` with compressed gradients."""
 
 import itertools
+from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute import (
-    collective_all_reduce_strategy,
-    distribute_utils,
-    values,
-)
-from tensorflow.python.eager import context
 from tf_gc.strategy import keras_seams
+from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.collective_keys import count_in_graphs
 from tf_gc.strategy.peers import wait_for_peers
 from tf_gc.strategy.reducer import GradientReducer
 from tf_gc.strategy.residuals import Residuals
+from tf_gc.strategy.variables import Gradient, GradsAndVars
 
+from tf_gc.compressors import Compressor
 from tf_gc.fusion import DEFAULT_BUCKET_BYTES
-from tf_gc.policy import as_policy
+from tf_gc.policy import Policy, as_policy
 from tf_gc.traffic import Traffic
 
 # The same on all workers, as these make the same strategies.
@@ -65,7 +63,12 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
       tf.errors.DeadlineExceededError: some workers have not started in time.
     """
 
-    def __init__(self, cluster_resolver=None, communication_options=None, compression=None):
+    def __init__(
+        self,
+        cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+        communication_options: tf.distribute.experimental.CommunicationOptions | None = None,
+        compression: Compressor | Policy | None = None,
+    ) -> None:
         self._compression = as_policy(compression)
         resolver = cluster_resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
         options = communication_options or tf.distribute.experimental.CommunicationOptions()
@@ -87,12 +90,12 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         keras_seams.redirect()
 
     @property
-    def compression(self):
+    def compression(self) -> Policy | None:
         """The `tf_gc.Policy` in force, or None."""
         return self._compression
 
     @property
-    def residuals(self):
+    def residuals(self) -> Residuals:
         """What has not been delivered yet, by variable; to be checkpointed."""
         return self._residuals
 
@@ -101,7 +104,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         """What this worker has exchanged with the others so far."""
         return self._reducer.traffic() if self._reducer else Traffic()
 
-    def reduce_gradients(self, grads_and_vars, reduce_op="SUM"):
+    def reduce_gradients(
+        self, grads_and_vars: GradsAndVars, reduce_op: str | tf.distribute.ReduceOp = "SUM"
+    ) -> list[tuple[Gradient | None, Any]]:
         """Adds up gradients over all replicas, compressed as the policy says.
 
         For loops with an optimizer that is not Keras's. To be called inside
@@ -149,7 +154,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             reduced.update(zip(others, results, strict=True))
         return [(reduced.get(i), variable) for i, (_, variable) in enumerate(pairs)]
 
-    def reduce(self, reduce_op, value, axis=None):
+    def reduce(
+        self, reduce_op: str | tf.distribute.ReduceOp, value: Any, axis: int | None = None
+    ) -> Any:
         """Reduces `value` across replicas; see `tf.distribute.Strategy.reduce`.
 
         A scalar has no axis: Keras 3 asks for the mean over axis 0 of every
@@ -176,7 +183,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         )
 
 
-class _Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
+class _Extended(internals.CollectiveAllReduceExtended):
     """TensorFlow's implementation, with few overrides."""
 
     def _use_merge_call(self):
@@ -187,19 +194,14 @@ class _Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
         keras_seams.redirect()  # Keras may have been imported meanwhile
         if len(self.worker_devices) > 1:
             return super()._call_for_each_replica(fn, args, kwargs)
-        # Nor does it need a thread of its own, from which gradients could not be
-        # reduced in control flow (gradient accumulation, loss scaling).
-        args, kwargs = distribute_utils.select_replica(0, (args, kwargs))
-        replica = tf.distribute.ReplicaContext(self._container_strategy(), self._id_in_cluster)
-        with replica, tf.device(self.worker_devices[0]):
-            return fn(*args, **kwargs)
+        return internals.call_only_replica(self, self._id_in_cluster, fn, args, kwargs)
 
     def _initialize_multi_worker(self, cluster_resolver):
         if _is_running():
             # TensorFlow would start its collectives anew, and drop what another worker,
             # which is not so far yet, has still to fetch: it would wait for ever.
             self._std_server_started = True
-            self._enable_check_health = context.context().coordination_service is None
+            self._enable_check_health = internals.context().coordination_service is None
             # Groups of its own, as earlier strategies' groups live on.
             self._collective_key_base += _KEYS_PER_STRATEGY * next(_strategies)
         super()._initialize_multi_worker(cluster_resolver)
@@ -209,7 +211,7 @@ class _Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
 
 def _is_running():
     """Whether the collective runtime has been started by an earlier strategy."""
-    return context.context()._collective_ops_server_def is not None
+    return internals.context()._collective_ops_server_def is not None
 
 
 def _reduce_replicas(strategy, reducer, gradients, variables, reduce_op, counter):
@@ -224,4 +226,4 @@ def _reduce_replicas(strategy, reducer, gradients, variables, reduce_op, counter
     for device in strategy.extended.worker_devices:
         with tf.device(device):
             copies.append([tf.identity(r) for r in reduced])
-    return distribute_utils.regroup(tuple(copies), values.Mirrored)
+    return internals.regroup(tuple(copies), internals.Mirrored)

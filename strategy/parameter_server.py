@@ -2,25 +2,22 @@
 
 import math
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute import (
-    distribute_utils,
-    parameter_server_strategy_v2,
-    ps_values,
-    sharded_variable,
-)
-from tensorflow.python.eager import context
 from tf_gc.strategy import keras_seams, worker_step
+from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.gradient_push import GradientPush
 from tf_gc.strategy.pulled_variable import PulledVariable
 from tf_gc.strategy.server_check import check_servers
 from tf_gc.strategy.server_residuals import ServerResiduals
 from tf_gc.strategy.server_variables import ServerVariables, variable_ids
-from tf_gc.strategy.variables import unwrap
+from tf_gc.strategy.variables import Gradient, GradsAndVars, unwrap
 
 from tf_gc import checks
-from tf_gc.policy import as_policy
+from tf_gc.compressors import Compressor
+from tf_gc.policy import Policy, as_policy
 from tf_gc.traffic import ServerTraffic, total_traffic
 
 # The time that a worker has from completing a round to the end of the update.
@@ -80,15 +77,15 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
     def __init__(
         self,
-        cluster_resolver,
-        variable_partitioner=None,
-        compression=None,
-        synchronous=False,
-        replicas_to_aggregate=None,
-        aggregation_fraction=1.0,
-        max_staleness=None,
-        updates_per_version=1,
-    ):
+        cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+        variable_partitioner: tf.distribute.experimental.partitioners.Partitioner | None = None,
+        compression: Compressor | Policy | None = None,
+        synchronous: bool = False,
+        replicas_to_aggregate: int | None = None,
+        aggregation_fraction: float = 1.0,
+        max_staleness: int | None = None,
+        updates_per_version: int = 1,
+    ) -> None:
         self._compression = as_policy(compression)
         self._synchronous = synchronous
         workers = len(cluster_resolver.cluster_spec().as_dict().get("worker", ()))
@@ -128,17 +125,17 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         keras_seams.redirect()
 
     @property
-    def compression(self):
+    def compression(self) -> Policy | None:
         """The `tf_gc.Policy` in force, or None."""
         return self._compression
 
     @property
-    def synchronous(self):
+    def synchronous(self) -> bool:
         """Whether an update takes the mean of several pushes."""
         return self._synchronous
 
     @property
-    def residuals(self):
+    def residuals(self) -> ServerResiduals:
         """What the workers have not delivered yet, by variable; to be checkpointed."""
         return self._residuals
 
@@ -147,7 +144,11 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         """What all workers have exchanged with the servers so far."""
         return total_traffic(server.traffic() for server in self._servers.values())
 
-    def push_gradients(self, grads_and_vars, apply):
+    def push_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        apply: Callable[[list[tuple[Gradient, Any]]], object],
+    ) -> None:
         """Sends gradients to the servers, which apply them once there are enough.
 
         For loops with an optimizer that is not Keras's. To be called inside
@@ -210,7 +211,7 @@ def _sum_of_replicas(strategy, gradient):
     return tf.add_n(replicas)
 
 
-class _Extended(parameter_server_strategy_v2.ParameterServerStrategyV2Extended):
+class _Extended(internals.ParameterServerStrategyV2Extended):
     """TensorFlow's implementation, with few overrides."""
 
     def __init__(
@@ -239,7 +240,7 @@ class _Extended(parameter_server_strategy_v2.ParameterServerStrategyV2Extended):
     def _create_variable(self, next_creator, **kwargs):
         keras_seams.redirect()  # Keras may have been imported meanwhile
         variable = super()._create_variable(next_creator, **kwargs)
-        if isinstance(variable, sharded_variable.ShardedVariable):
+        if isinstance(variable, internals.ShardedVariable):
             _publish_restored_shards(variable)
         return variable
 
@@ -248,12 +249,12 @@ class _Extended(parameter_server_strategy_v2.ParameterServerStrategyV2Extended):
 
         def creator(**kwargs):
             variable = create(**kwargs)
-            if not isinstance(variable, ps_values.AggregatingVariable):
+            if not isinstance(variable, internals.AggregatingVariable):
                 return self._adopt(variable)
             pulled = self._adopt(variable.get())
             if pulled is variable.get():
                 return variable
-            return ps_values.AggregatingVariable(
+            return internals.AggregatingVariable(
                 self._container_strategy(), pulled, variable.aggregation
             )
 
@@ -289,18 +290,13 @@ class _Extended(parameter_server_strategy_v2.ParameterServerStrategyV2Extended):
 
     def _call_for_each_replica(self, fn, args, kwargs):
         keras_seams.redirect()
-        if context.executing_eagerly():
+        if tf.executing_eagerly():
             return super()._call_for_each_replica(fn, args, kwargs)
         with worker_step.begin(self.servers):
             if len(self.worker_devices) > 1:
                 return super()._call_for_each_replica(fn, args, kwargs)
-            # A worker's only replica needs no thread of its own, from which gradients could not
-            # be pushed in control flow (loss scaling).
             self._assert_being_scheduled_by_cluster_coordinator()
-            args, kwargs = distribute_utils.select_replica(0, (args, kwargs))
-            replica = tf.distribute.ReplicaContext(self._container_strategy(), 0)
-            with replica, tf.device(self.worker_devices[0]):
-                return fn(*args, **kwargs)
+            return internals.call_only_replica(self, 0, fn, args, kwargs)
 
 
 def _publish_restored_shards(sharded):

@@ -3,13 +3,8 @@
 import functools
 
 import tensorflow as tf
-from tensorflow.python.distribute import ps_values
-from tensorflow.python.eager import context, record
-from tensorflow.python.framework import ops as framework_ops
-from tensorflow.python.framework import tensor_conversion_registry
-from tensorflow.python.ops import gen_functional_ops, handle_data_util, resource_variable_ops
-from tensorflow.python.saved_model import save_context
-from tf_gc.strategy import worker_step
+from tf_gc.strategy import tensorflow_internals as internals
+from tf_gc.strategy import variables, worker_step
 
 from tf_gc import ops
 
@@ -31,7 +26,7 @@ _WRITES = (
 )
 
 
-class PulledVariable(ps_values.CachingVariable):
+class PulledVariable(internals.CachingVariable):
     """A server's variable, of which a step under a gradient tape reads the worker's copy.
 
     All other reads, those of the coordinator, of evaluation and of checkpoints
@@ -80,7 +75,7 @@ class PulledVariable(ps_values.CachingVariable):
         if worker_step.in_update():
             return
         server = self.tf_gc_server
-        operation = [] if context.executing_eagerly() else [getattr(written, "op", written)]
+        operation = [] if tf.executing_eagerly() else [getattr(written, "op", written)]
         with tf.control_dependencies(operation), server.scope():
             ops.publish_whole(server.handle, ids=[self.tf_gc_entry.id])
 
@@ -90,11 +85,11 @@ class PulledVariable(ps_values.CachingVariable):
         if (
             step is None
             or not step.knows(self.tf_gc_server)
-            or save_context.in_save_context()
+            or internals.in_save_context()
             or worker_step.in_update()
         ):
             return False
-        if not step.has_pulled and not record.could_possibly_record():
+        if not step.has_pulled and not internals.could_possibly_record():
             return False
         step.pull()
         return self.tf_gc_entry.is_pulled
@@ -102,12 +97,12 @@ class PulledVariable(ps_values.CachingVariable):
     @tf.autograph.experimental.do_not_convert
     def _read_copy(self):
         entry = self.tf_gc_entry
-        with record.stop_recording():
+        with internals.stop_recording():
             copy = self._copy()
             value = _link(copy, tf.zeros([0], tf.int64), self._v.handle, "TfGcRead")
             value.set_shape(entry.shape)
-        resource_variable_ops.variable_accessed(self._v)
-        record.record_operation(
+        internals.variable_accessed(self._v)
+        internals.record_operation(
             "ReadVariableOp", [value], [self._v.handle], backward_function=lambda dy: [dy]
         )
         return value
@@ -115,13 +110,13 @@ class PulledVariable(ps_values.CachingVariable):
     @tf.autograph.experimental.do_not_convert
     def _gather_from_copy(self, indices):
         entry = self.tf_gc_entry
-        with record.stop_recording():
+        with internals.stop_recording():
             indices = tf.convert_to_tensor(indices)
             rows = tf.gather(self._copy(), indices)
             value = _link(rows, indices, self._v.handle, "TfGcGather")
             value.set_shape(rows.shape)
-        resource_variable_ops.variable_accessed(self._v)
-        record.record_operation(
+        internals.variable_accessed(self._v)
+        internals.record_operation(
             "ResourceGather",
             [value],
             [self._v.handle],
@@ -138,12 +133,10 @@ class PulledVariable(ps_values.CachingVariable):
             )
 
 
-def unwrap(variable):
+def find(variable):
     """Returns the `PulledVariable` in a variable of Keras or of several replicas, or None."""
-    if hasattr(variable, "path") and hasattr(variable, "value"):
-        variable = variable.value  # of Keras 3
-    variable = getattr(variable, "_variable", variable)  # of tf_keras's mixed precision
-    if isinstance(variable, ps_values.AggregatingVariable):
+    variable = variables.unwrap(variable)
+    if isinstance(variable, internals.AggregatingVariable):
         variable = variable.get()
     return variable if isinstance(variable, PulledVariable) else None
 
@@ -156,7 +149,7 @@ def _define_writes():
             self.publish(written)
             return written
 
-        original = getattr(resource_variable_ops.BaseResourceVariable, method)
+        original = getattr(internals.BaseResourceVariable, method)
         setattr(PulledVariable, method, functools.wraps(original)(write))
 
 
@@ -175,10 +168,10 @@ def _link(value, indices, handle, gradient):
     that the server's handle never comes to the worker.
     """
     function = _first_argument(value.dtype, indices.dtype)
-    graph = framework_ops.get_default_graph()
+    graph = tf.compat.v1.get_default_graph()
     function.add_to_graph(graph)
     with graph.gradient_override_map({"PartitionedCall": gradient}):
-        (linked,) = gen_functional_ops.partitioned_call(
+        (linked,) = internals.partitioned_call(
             [value, indices, handle], Tout=[value.dtype], f=function.name
         )
     return linked
@@ -207,13 +200,13 @@ def _read_gradient(op, dy):
 @tf.RegisterGradient("TfGcGather")
 def _gather_gradient(op, dy):
     _, indices, handle = op.inputs
-    data = handle_data_util.get_resource_handle_data(handle)
+    data = internals.get_resource_handle_data(handle)
     shape = tf.TensorShape(data.shape_and_type[0].shape).as_list()
     return None, None, _rows_gradient(dy, indices, shape)
 
 
 _define_writes()
-tensor_conversion_registry.register_tensor_conversion_function(
+internals.register_tensor_conversion_function(
     PulledVariable,
     lambda variable, dtype=None, name=None, as_ref=False: variable._dense_var_to_tensor(
         dtype, name, as_ref

@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 
 import tensorflow as tf
-from tf_gc.strategy.variables import name_of, unwrap
+from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unwrap
 
 from tf_gc import ops
 from tf_gc.compressors import Compressor, Uncompressed
@@ -18,8 +18,6 @@ _GROUP_KEY = 0x7467_6300
 
 # The same on all workers, as these make the same buckets in the same order.
 _bucket_keys = itertools.count()
-
-_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +50,7 @@ class GradientReducer:
         """Whether this, and not TensorFlow, is to reduce a gradient."""
         if isinstance(gradient, tf.IndexedSlices) and not self._policy.sparse_as_dense:
             return False
-        return gradient.dtype in _DTYPES
+        return gradient.dtype in GRADIENT_DTYPES
 
     def reduce(self, gradients, variables, reduce_op, counter):
         """Returns the reduced gradients, on the worker's CPU.

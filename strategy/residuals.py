@@ -2,15 +2,14 @@
 
 import collections
 import weakref
+from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute import values
-from tensorflow.python.ops import resource_variable_ops
-from tensorflow.python.trackable import base as trackable
+from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.variables import checkpoint_name, name_of, unused_name, unwrap
 
 
-class Residuals(trackable.Trackable):
+class Residuals(internals.Trackable):
     """The slots of every variable and worker, for as long as the variable lives.
 
     A slot is a float32 variable that is zero at first. Over the workers, the
@@ -33,10 +32,10 @@ class Residuals(trackable.Trackable):
         self._names = {}  # id of a variable -> its name in checkpoints
         self._slots = collections.defaultdict(dict)  # id of a variable -> slot -> checkpoint name
 
-    def __len__(self):
+    def __len__(self) -> int:
         return sum("residual" in slots for slots in self._slots.values())
 
-    def of(self, variable, slot="residual"):
+    def of(self, variable: Any, slot: str = "residual") -> tf.Variable:
         """Returns a slot of a variable; a residual is made when first asked for."""
         shape = unwrap(variable).shape if slot == "residual" else None
         return self._get(variable, slot, shape)
@@ -67,10 +66,8 @@ class Residuals(trackable.Trackable):
         name = self._names[key] if slot == "residual" else f"{self._names[key]}:{slot}"
         with tf.init_scope(), tf.device(self._device):
             # Not by the strategy: that would broadcast zeros from the chief.
-            local = resource_variable_ops.ResourceVariable(
-                tf.zeros(shape, dtype), trainable=False, name=slot
-            )
-            made = values.SyncOnReadVariable(self._strategy(), [local], aggregation)
+            local = internals.ResourceVariable(tf.zeros(shape, dtype), trainable=False, name=slot)
+            made = internals.SyncOnReadVariable(self._strategy(), [local], aggregation)
             self._saved[name] = made
             self._slots[key][slot] = name
             self._handle_deferred_dependencies(name, made)
@@ -80,6 +77,6 @@ class Residuals(trackable.Trackable):
         for name in self._slots.pop(key).values():
             del self._saved[name]
 
-    def _trackable_children(self, save_type=trackable.SaveType.CHECKPOINT, **kwargs):
+    def _trackable_children(self, save_type=internals.SaveType.CHECKPOINT, **kwargs):
         children = super()._trackable_children(save_type, **kwargs)
         return {**children, **self._saved}

@@ -2,14 +2,14 @@
 
 import tensorflow as tf
 from absl import logging
-from tensorflow.python.trackable import base as trackable
+from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy import worker_step
 from tf_gc.strategy.variables import checkpoint_name, unused_name
 
 from tf_gc import ops
 
 
-class ServerResiduals(trackable.Trackable):
+class ServerResiduals(internals.Trackable):
     """The residuals of every pushed variable: in a checkpoint, their sum over the workers.
 
     And the number of updates so far, which schedules and `start_step` go by.
@@ -35,7 +35,7 @@ class ServerResiduals(trackable.Trackable):
         with tf.init_scope():
             self._track_trackable(self._saved[name], name)
 
-    def total(self, name):
+    def total(self, name: str) -> tf.Tensor:
         """Returns the sum of a variable's residuals, a float32 tensor.
 
         Raises:
@@ -44,7 +44,7 @@ class ServerResiduals(trackable.Trackable):
         return self._saved[checkpoint_name(name)].total()
 
 
-class _Saved(trackable.Trackable):
+class _Saved(internals.Trackable):
     """What a checkpoint holds of one variable."""
 
     def __init__(self, server, variable, workers):

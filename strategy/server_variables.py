@@ -1,12 +1,11 @@
 """The variables of one parameter server: what it publishes, and under which names."""
 
-import contextlib
 import dataclasses
 import itertools
 
 import tensorflow as tf
-from tensorflow.python.framework import ops as framework_ops
 from tf_gc.strategy import worker_step
+from tf_gc.strategy.tensorflow_internals import placed_on
 
 from tf_gc import ops, schedules
 from tf_gc.compressors import Compressor, Uncompressed
@@ -162,11 +161,9 @@ class ServerVariables:
         with self.scope():
             return ops.server_statistics(self.handle)
 
-    @contextlib.contextmanager
     def scope(self):
-        """Places operations on the server."""
-        with framework_ops.colocate_with(None, ignore_existing=True), tf.device(self.device):
-            yield
+        """Places operations on the server, in a context."""
+        return placed_on(self.device)
 
 
 # Of ServerStatistics.

@@ -1,10 +1,23 @@
 """One identity for a variable, whatever it is wrapped in."""
 
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices
+# A variable is TensorFlow's or Keras's.
+GradsAndVars: TypeAlias = Iterable[tuple[Gradient | None, Any]]
+
+# Of the gradients that the ops take.
+GRADIENT_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
+
 
 def unwrap(variable):
     """Returns the `tf.Variable`, mirrored if it is, that a variable stands for."""
     if hasattr(variable, "path") and hasattr(variable, "value"):
         variable = variable.value  # of Keras 3
+    variable = getattr(variable, "_variable", variable)  # of tf_keras's mixed precision
     container = getattr(variable, "_distributed_container", None)
     return (container() or variable) if container else variable
 

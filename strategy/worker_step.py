@@ -12,10 +12,7 @@ step's copy from whoever calls it, at the time of the call.
 import contextlib
 
 import tensorflow as tf
-from tensorflow.python.eager import context, record
-from tensorflow.python.framework import func_graph
-from tensorflow.python.framework import ops as framework_ops
-from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
+from tf_gc.strategy import tensorflow_internals as internals
 
 from tf_gc import ops
 
@@ -65,7 +62,7 @@ class WorkerStep:
         return self._steps[server]
 
     def _pull(self, server, ids):
-        with self._graph.as_default(), record.stop_recording(), tf.control_dependencies(None):
+        with self._graph.as_default(), internals.stop_recording(), tf.control_dependencies(None):
             with on_worker():
                 if server not in self._models:
                     self._models[server] = ops.local_model(server.name)
@@ -97,7 +94,7 @@ def begin(servers):
     if current_step() is not None:
         yield
         return
-    graph = framework_ops.get_default_graph()
+    graph = tf.compat.v1.get_default_graph()
     setattr(graph, _STEP, WorkerStep(graph, servers))
     try:
         yield
@@ -117,7 +114,7 @@ def in_update():
 
 def mark_update():
     """Says that the current graph is an optimizer's update."""
-    setattr(framework_ops.get_default_graph(), _UPDATE, True)
+    setattr(tf.compat.v1.get_default_graph(), _UPDATE, True)
 
 
 def model_of(server):
@@ -125,14 +122,14 @@ def model_of(server):
 
     In a function that the step calls, this stands for the copy of its caller.
     """
-    if context.executing_eagerly():
+    if tf.executing_eagerly():
         return server.own_model()
-    graph = framework_ops.get_default_graph()
-    while isinstance(graph, ControlFlowFuncGraph) and not hasattr(graph, _STEP):
+    graph = tf.compat.v1.get_default_graph()
+    while isinstance(graph, internals.ControlFlowFuncGraph) and not hasattr(graph, _STEP):
         graph = graph.outer_graph
     if hasattr(graph, _STEP):
         return getattr(graph, _STEP).model(server)
-    if not isinstance(graph, func_graph.FuncGraph):
+    if not isinstance(graph, internals.FuncGraph):
         return server.own_model()
     return graph.capture_call_time_value(
         lambda: model_of(server),
@@ -141,18 +138,16 @@ def model_of(server):
     )
 
 
-@contextlib.contextmanager
 def on_worker():
-    """Places operations on the worker's processor, whatever scope this is in."""
-    with framework_ops.colocate_with(None, ignore_existing=True), tf.device(_WORKER_DEVICE):
-        yield
+    """Places operations on the worker's processor, in a context."""
+    return internals.placed_on(_WORKER_DEVICE)
 
 
 def _enclosing(attribute):
-    if context.executing_eagerly():
+    if tf.executing_eagerly():
         return None
-    graph = framework_ops.get_default_graph()
-    while isinstance(graph, func_graph.FuncGraph):
+    graph = tf.compat.v1.get_default_graph()
+    while isinstance(graph, internals.FuncGraph):
         if hasattr(graph, attribute):
             return getattr(graph, attribute)
         graph = graph.outer_graph

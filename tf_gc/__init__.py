@@ -14,30 +14,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # editors and type checkers; what runs is __getattr__
-    from . import (
-        compressors,
-        exchange,
-        kernels,
-        launch,
-        ops,
-        policy,
-        schedules,
-        strategy,
-        testing,
-        thc,
-        traffic,
-    )
-    from .compressors import *
-    from .policy import *
-    from .strategy import *
-    from .traffic import *
-
 __version__ = "0.1.0"
-
-# Where a name is looked for, in this order: the strategies load all the others.
-_SOURCES = ("compressors", "policy", "traffic", "strategy")
-_MODULES = (*_SOURCES, "exchange", "kernels", "launch", "ops", "schedules", "testing", "thc")
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -88,24 +65,46 @@ def _check_tensorflow_version():
 _check_tensorflow_version()
 
 
-def __getattr__(name):
-    if name == "__all__":
-        return sorted({*_MODULES, *(n for source in _SOURCES for n in _module(source).__all__)})
-    if not name.startswith("_"):
-        try:
-            return _module(name)
-        except ModuleNotFoundError as error:
-            if error.name != f"{__name__}.{name}":
-                raise
-        for source in _SOURCES:
-            if name in _module(source).__all__:
-                return globals().setdefault(name, getattr(_module(source), name))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Where a name is looked for, in this order: the strategies load all the others.
+_SOURCES = ("compressors", "policy", "traffic", "strategy")
+_MODULES = (*_SOURCES, "exchange", "kernels", "launch", "ops", "schedules", "testing", "thc")
 
+if TYPE_CHECKING:  # the same for editors and type checkers
+    from . import (
+        compressors,
+        exchange,
+        kernels,
+        launch,
+        ops,
+        policy,
+        schedules,
+        strategy,
+        testing,
+        thc,
+        traffic,
+    )
+    from .compressors import *
+    from .policy import *
+    from .strategy import *
+    from .traffic import *
+else:
 
-def _module(name):
-    return importlib.import_module(f"{__name__}.{name}")
+    def __getattr__(name):
+        if name == "__all__":
+            return sorted({*_MODULES, *(n for source in _SOURCES for n in _module(source).__all__)})
+        if not name.startswith("_"):
+            try:
+                return _module(name)
+            except ModuleNotFoundError as error:
+                if error.name != f"{__name__}.{name}":
+                    raise
+            for source in _SOURCES:
+                if name in _module(source).__all__:
+                    return globals().setdefault(name, getattr(_module(source), name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
+    def __dir__():
+        return sorted({*globals(), *__getattr__("__all__")})
 
-def __dir__():
-    return sorted({*globals(), *__getattr__("__all__")})
+    def _module(name):
+        return importlib.import_module(f"{__name__}.{name}")

@@ -4,6 +4,8 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
+import tensorflow as tf
+
 from tf_gc.compressors import Compressor
 
 __all__ = ["Policy"]
@@ -53,7 +55,7 @@ class Policy:
                 raise ValueError(f"rules: {pattern!r} is no regular expression: {error}") from error
             _check_compressor(f"rules[{pattern!r}]", compressor)
 
-    def compressor_for(self, name, shape) -> Compressor | None:
+    def compressor_for(self, name: str, shape: tf.TensorShape) -> Compressor | None:
         """Returns the compressor for a variable of this name and `tf.TensorShape`."""
         for pattern, compressor in self.rules.items():
             if re.search(pattern, name):
@@ -62,7 +64,7 @@ class Policy:
             return None
         return self.default if shape.num_elements() >= self.min_elements else None
 
-    def leaves_alone(self, name) -> bool:
+    def leaves_alone(self, name: str) -> bool:
         """Whether a rule says None for a variable of this name."""
         for pattern, compressor in self.rules.items():
             if re.search(pattern, name):
@@ -70,7 +72,7 @@ class Policy:
         return False
 
 
-def as_policy(compression) -> Policy | None:
+def as_policy(compression: Compressor | Policy | None) -> Policy | None:
     """Returns the policy that a strategy's argument `compression` stands for."""
     if compression is None or isinstance(compression, Policy):
         return compression

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Callable
 
 import tensorflow as tf
-from tensorflow.python.ops import resource_variable_ops
+from tensorflow.python.ops import resource_variable_ops  # of TensorFlow 2.17 to 2.21
 
 from tf_gc import checks
 

@@ -2,10 +2,12 @@
 
 import ast
 
+from tf_gc.compressors.compressor import Compressor
+
 __all__ = ["from_string"]
 
 
-def from_string(text: str):
+def from_string(text: str) -> Compressor | None:
     """Returns the compressor that a text such as "THC(bits=4, granularity=30)" stands for.
 
     Args:

@@ -1,0 +1,105 @@
+"""TensorFlow's private parts, which may change with any version: strategies take them from here.
+
+The versions behind each are those in whose sources it was found, with the methods and attributes
+that are named; tests run with the last one. Keras's private parts are in `keras_seams.py`.
+"""
+
+import contextlib
+
+import tensorflow as tf
+
+# 2.17 to 2.21; overridden: _use_merge_call, _call_for_each_replica, _initialize_multi_worker; used:
+# _worker_device, _id_in_cluster, _num_workers, _std_server_started, _enable_check_health,
+# _collective_key_base, _cross_device_ops, _host_cross_device_ops, _container_strategy.
+from tensorflow.python.distribute.collective_all_reduce_strategy import (
+    CollectiveAllReduceExtended,
+)
+
+# 2.17 to 2.21; overridden: _next_instance_key; used: _collective_keys, _group_key, _device, and
+# _launchers of a CollectiveAllReduce.
+from tensorflow.python.distribute.cross_device_utils import CollectiveReplicaLauncher
+
+# 2.17 to 2.21.
+from tensorflow.python.distribute.distribute_utils import regroup, select_replica
+
+# 2.17 to 2.21; overridden: _create_variable, _create_var_creator, _call_for_each_replica; used:
+# _assert_being_scheduled_by_cluster_coordinator, and _should_use_with_coordinator of the strategy.
+from tensorflow.python.distribute.parameter_server_strategy_v2 import (
+    ParameterServerStrategyV2Extended,
+)
+
+# 2.17 to 2.21; overridden: _dense_var_to_tensor; used: _v, _overload_overloadable_operators.
+from tensorflow.python.distribute.ps_values import AggregatingVariable, CachingVariable
+
+# 2.17 to 2.21; replaced: _gather_saveables_for_checkpoint.
+from tensorflow.python.distribute.sharded_variable import ShardedVariable
+
+# 2.17 to 2.21; a variable's _distributed_container leads to them.
+from tensorflow.python.distribute.values import Mirrored, SyncOnReadVariable
+
+# 2.17 to 2.21; used: _collective_ops_server_def, coordination_service.
+from tensorflow.python.eager.context import context
+
+# 2.17 to 2.21.
+from tensorflow.python.eager.record import could_possibly_record, record_operation, stop_recording
+
+# 2.17 to 2.21; used: capture_call_time_value, outer_graph.
+from tensorflow.python.framework.func_graph import FuncGraph
+
+# 2.17 to 2.21; the public one warns that it is deprecated.
+from tensorflow.python.framework.ops import colocate_with
+
+# 2.17 to 2.21.
+from tensorflow.python.framework.tensor_conversion_registry import (
+    register_tensor_conversion_function,
+)
+
+# 2.17 to 2.21.
+from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
+
+# 2.17 to 2.21.
+from tensorflow.python.ops.gen_functional_ops import partitioned_call
+
+# 2.17 to 2.21.
+from tensorflow.python.ops.handle_data_util import get_resource_handle_data
+
+# 2.17 to 2.21; a variable that no strategy mirrors. Used: _unique_id, _serialize_to_tensors,
+# _restore_from_tensors.
+from tensorflow.python.ops.resource_variable_ops import (
+    BaseResourceVariable,
+    ResourceVariable,
+    variable_accessed,
+)
+
+# 2.17 to 2.21.
+from tensorflow.python.saved_model.save_context import in_save_context
+
+# 2.17 to 2.21; overridden: _trackable_children, _serialize_to_tensors, _restore_from_tensors; used:
+# _track_trackable, _handle_deferred_dependencies.
+from tensorflow.python.trackable.base import SaveType, Trackable
+
+
+@contextlib.contextmanager
+def placed_on(device):
+    """Places operations on a device, whatever scope this is in."""
+    with colocate_with(None, ignore_existing=True), tf.device(device):
+        yield
+
+
+def call_only_replica(extended, replica, fn, args, kwargs):
+    """Calls `fn` as a worker's only replica.
+
+    TensorFlow does so in a thread, from which gradients could not be exchanged in
+    control flow (gradient accumulation, loss scaling).
+
+    Args:
+      extended: the strategy's `tf.distribute.StrategyExtended`.
+      replica: the replica's number, in the whole cluster.
+      fn: the function, whose result is returned.
+      args: its arguments, which may be `tf.distribute.DistributedValues`.
+      kwargs: likewise, by name.
+    """
+    args, kwargs = select_replica(0, (args, kwargs))
+    replica_context = tf.distribute.ReplicaContext(extended._container_strategy(), replica)
+    with replica_context, tf.device(extended.worker_devices[0]):
+        return fn(*args, **kwargs)
