@@ -103,6 +103,10 @@ class WheelTest(absltest.TestCase):
         self.assertRegex(result.stderr, r"ImportError: this tf_gc was built for TensorFlow 2\.17")
         self.assertIn("pip install", result.stderr)
 
+    def test_type_checkers_are_told_of_its_annotations(self):
+        [site] = (self.directory / "venv").glob("lib/python*/site-packages")
+        self.assertTrue((site / "tf_gc" / "py.typed").exists())
+
     def test_the_launcher_is_a_command(self):
         metadata = next((self.directory / "venv").glob("lib/python*/site-packages/*.dist-info"))
         self.assertIn(
@@ -120,6 +124,11 @@ class EditableTest(absltest.TestCase):
         self.assertEqual(
             result.stdout.split(), [str(ROOT / "tf_gc/__init__.py"), str(ROOT / "ops/__init__.py")]
         )
+
+    def test_what_lies_beside_the_package_is_no_part_of_it(self):
+        program = "import importlib.util as u; print(u.find_spec('tf_gc.setup'))"
+        result = _run(sys.executable, "-c", program, cwd=ROOT)
+        self.assertEqual(result.stdout, "None\n", result.stderr)
 
 
 if __name__ == "__main__":
