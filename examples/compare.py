@@ -7,12 +7,10 @@ Every run is a cluster of its own, started as tf_gc-launch does. Without root, t
 the loopback interface, which hides most of what compression is for.
 """
 
-import collections
 import json
 import pathlib
 import re
 import statistics
-import sys
 import tempfile
 from typing import NamedTuple
 
@@ -25,20 +23,18 @@ import rich.console
 import rich.markup
 import rich.progress
 import rich.table
+import trainings
 from absl import app, flags
 
-from tf_gc import launch, network_namespaces
+from tf_gc import network_namespaces
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("workers", 4, "Processes of each run.", lower_bound=2)
-flags.DEFINE_string("bandwidth", "100mbit", "Limit of each worker's link in each direction.")
 flags.DEFINE_integer("epochs", 15, "Passes over the data in each run.", lower_bound=1)
 flags.DEFINE_list("seeds", ["0"], "Comma-separated; several give means and ranges.")
 flags.DEFINE_string("out", "results", "Directory for train.json and train.png.")
 
-_DIGITS = pathlib.Path(__file__).with_name("digits.py")
 _EPOCH = re.compile(r"epoch (\d+)/")
-_LAST_LINES = 60  # of all workers together
 
 
 class Run(NamedTuple):
@@ -57,35 +53,29 @@ RUNS = (
 )
 
 
-class RunFailedError(RuntimeError):
-    """A run did not end well; the message holds its last lines."""
-
-
-def train(run: Run, seed: str, bandwidth: str | None, on_epoch) -> dict:
+def train(run: Run, seed: str, on_links: bool, on_epoch) -> dict:
     """Returns the report of one run; calls `on_epoch` with the number of each epoch done."""
-    last_lines = collections.deque(maxlen=_LAST_LINES)
 
     def on_line(line):
-        last_lines.append(f"{line.process}: {line.text}")
         match = line.process == "worker 0" and _EPOCH.match(line.text)
         if match:
             on_epoch(int(match[1]))
 
     with tempfile.TemporaryDirectory() as directory:
-        path = pathlib.Path(directory, "report.json")
-        command = [
-            *(sys.executable, "-u", str(_DIGITS), f"--compressor={run.compressor}"),
-            *(f"--epochs={FLAGS.epochs}", f"--seed={seed}", f"--json={path}"),
-        ]
-        code = launch.launch(command, workers=FLAGS.workers, bandwidth=bandwidth, on_line=on_line)
-        if code:
-            raise RunFailedError(
-                f"{run.title}, seed {seed}: exit code {code}\n" + "\n".join(last_lines)
-            )
-        return json.loads(path.read_text(encoding="utf-8"))
+        training = trainings.Training(
+            "digits",
+            f"{run.title}, seed {seed}",
+            pathlib.Path(directory, "report.json"),
+            run.compressor,
+            (f"--epochs={FLAGS.epochs}", f"--seed={seed}"),
+            FLAGS.workers,
+            on_links=on_links,
+        )
+        training.run(on_line)
+        return training.report()
 
 
-def train_all(console: rich.console.Console, bandwidth: str | None) -> dict[str, list[dict]]:
+def train_all(console: rich.console.Console, on_links: bool) -> dict[str, list[dict]]:
     """Returns the reports of every run, one for each seed."""
     columns = (
         rich.progress.TextColumn("{task.description}"),
@@ -103,7 +93,7 @@ def train_all(console: rich.console.Console, bandwidth: str | None) -> dict[str,
         for run, seed, task in jobs:
             progress.start_task(task)
             reports[run.title].append(
-                train(run, seed, bandwidth, lambda n, task=task: progress.update(task, completed=n))
+                train(run, seed, on_links, lambda n, task=task: progress.update(task, completed=n))
             )
             progress.stop_task(task)
     return reports
@@ -130,8 +120,8 @@ def table(reports: dict[str, list[dict]]) -> rich.table.Table:
             title,
             _mean_and_range(of_run, _accuracy, "{:.1f}") + " %",
             _mean_and_range(of_run, lambda report: report["seconds_per_step"], "{:.3f}"),
-            f"{_mean(of_run, _bytes_per_step) / 1000:.1f}",
-            f"{_mean(of_run, _bits_per_value):.2f}",
+            f"{_mean(of_run, trainings.kilobytes_per_step):.1f}",
+            f"{_mean(of_run, trainings.bits_per_value):.2f}",
             f"{_mean(of_run, lambda report: report['traffic']['ratio']):.1f}",
             f"{baseline / seconds:.1f}",
         )
@@ -140,15 +130,6 @@ def table(reports: dict[str, list[dict]]) -> rich.table.Table:
 
 def _accuracy(report):
     return 100 * report["final"]["accuracy"]
-
-
-def _bytes_per_step(report):
-    last = report["epochs"][-1]
-    return last["bytes_sent"] / last["steps"]
-
-
-def _bits_per_value(report):
-    return 32 if report["compressor"] == "none" else report["traffic"]["bits_per_value"]
 
 
 def _mean(reports, value):
@@ -200,8 +181,8 @@ def main(argv):
         console.print(f"No limit on the network, all workers on loopback: {problem}.")
     console.print(f"digits on {FLAGS.workers} workers, {network}, {FLAGS.epochs} epochs")
     try:
-        reports = train_all(console, bandwidth)
-    except RunFailedError as error:
+        reports = train_all(console, on_links=problem is None)
+    except trainings.TrainingFailedError as error:
         console.print(rich.markup.escape(str(error)), soft_wrap=True, highlight=False)
         return 1
     console.print(table(reports))

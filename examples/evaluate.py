@@ -10,13 +10,13 @@ step from short ones, on loopback and, with root, on links of --bandwidth.
 """
 
 import pathlib
-import sys
 from typing import NamedTuple
 
 import matplotlib
 
 matplotlib.use("Agg")
 
+import evaluations
 import matplotlib.pyplot as plt
 import rich.console
 import trainings
@@ -133,7 +133,7 @@ def _reports(program, system, measure):
 def headings(program: str) -> list[str]:
     return [
         program,
-        trainings.METRICS[program].unit,
+        evaluations.METRICS[program].unit,
         "bits up",
         "down",
         "kB a step",
@@ -153,10 +153,10 @@ def rows(program: str) -> list[list[str]]:
         lines.append(
             [
                 system.title,
-                trainings.METRICS[program].mean(finals),
-                trainings.mean([_bits(r, "up") for r in finals], "{:.2f}"),
-                trainings.mean([_bits(r, "down") for r in finals], "{:.2f}"),
-                trainings.mean([_kilobytes_per_step(r) for r in finals], "{:.0f}"),
+                evaluations.METRICS[program].mean(finals),
+                trainings.mean([trainings.bits_per_value(r, "_up") for r in finals], "{:.2f}"),
+                trainings.mean([trainings.bits_per_value(r, "_down") for r in finals], "{:.2f}"),
+                trainings.mean([trainings.kilobytes_per_step(r) for r in finals], "{:.0f}"),
                 *(
                     trainings.mean([r["seconds_per_step"] for r in timed], "{:.3f}")
                     for timed in timings
@@ -166,20 +166,9 @@ def rows(program: str) -> list[list[str]]:
     return lines
 
 
-def _kilobytes_per_step(report):
-    last = report["epochs"][-1]
-    return last["bytes_sent"] / last["steps"] / 1000
-
-
-def _bits(report, direction):
-    return (
-        32 if report["compressor"] == "none" else report["traffic"][f"bits_per_value_{direction}"]
-    )
-
-
 def plot(program: str, page: str, path: pathlib.Path) -> None:
     """Draws a page's systems, and uncompressed training: metric against bytes sent."""
-    metric = trainings.METRICS[program]
+    metric = evaluations.METRICS[program]
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     colours = iter(("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7"))
     of_page = []  # values that the axis must hold
@@ -218,26 +207,26 @@ def report(console: rich.console.Console) -> None:
     systems.mkdir(parents=True, exist_ok=True)
     pages = sorted({system.page for system in SYSTEMS if system.page not in (None, "all")})
     for program in FLAGS.programs:
-        trainings.write_table(headings(program), rows(program), systems / f"{program}.md", console)
+        evaluations.write_table(
+            headings(program), rows(program), systems / f"{program}.md", console
+        )
         for page in pages:
             plot(program, page, systems / f"{page}_{program}.png")
     console.print(f"Written: tables and figures in {systems}")
 
 
-def main(argv):
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected argument: {argv[1]}")
-    console = rich.console.Console(width=None if sys.stdout.isatty() else 140)
-    wanted = [
+def wanted_trainings() -> list[trainings.Training]:
+    return [
         training
         for measure in FLAGS.measure
         for program in FLAGS.programs
         for system in selected_systems()
         for training in trainings_of(program, system, measure)
     ]
-    succeeded = FLAGS.report_only or trainings.run_missing(wanted, console)
-    report(console)
-    return 0 if succeeded else 1
+
+
+def main(argv):
+    return evaluations.run(argv, wanted_trainings, report)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ loopback in the whole training with the first seed and, with root, in short ones
 """
 
 import pathlib
-import sys
 from typing import NamedTuple
 
+import evaluations
 import rich.console
 import trainings
 from absl import app, flags
@@ -104,7 +104,7 @@ def headings(program: str) -> list[str]:
     return [
         program,
         "servers",
-        trainings.METRICS[program].unit,
+        evaluations.METRICS[program].unit,
         "bits pushed",
         "pulled",
         "updates",
@@ -126,9 +126,13 @@ def rows(program: str) -> list[list[str]]:
                 [
                     setting.title,
                     str(servers),
-                    trainings.METRICS[program].mean(finals),
-                    trainings.mean([_bits(report, "pushed") for report in finals], "{:.2f}"),
-                    trainings.mean([_bits(report, "pulled") for report in finals], "{:.2f}"),
+                    evaluations.METRICS[program].mean(finals),
+                    trainings.mean(
+                        [trainings.bits_per_value(report, "_pushed") for report in finals], "{:.2f}"
+                    ),
+                    trainings.mean(
+                        [trainings.bits_per_value(report, "_pulled") for report in finals], "{:.2f}"
+                    ),
                     trainings.mean([r["epochs"][-1]["updates"] for r in finals], "{:.0f}"),
                     *(
                         trainings.mean([1000 * r["seconds_per_update"] for r in timed], "{:.0f}")
@@ -139,17 +143,8 @@ def rows(program: str) -> list[list[str]]:
     return lines
 
 
-def _bits(report, direction):
-    if report["compressor"] == "none":
-        return 32
-    return report["traffic"][f"bits_per_value_{direction}"]
-
-
-def main(argv):
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected argument: {argv[1]}")
-    console = rich.console.Console(width=None if sys.stdout.isatty() else 140)
-    wanted = [
+def wanted_trainings() -> list[trainings.Training]:
+    return [
         training
         for measure in FLAGS.measure
         for program in FLAGS.programs
@@ -158,13 +153,19 @@ def main(argv):
         if measure in setting.measures
         for training in trainings_of(program, setting, servers, measure)
     ]
-    succeeded = FLAGS.report_only or trainings.run_missing(wanted, console)
+
+
+def report(console: rich.console.Console) -> None:
+    """Prints the tables, and writes them."""
     pages = pathlib.Path(FLAGS.docs, "parameter_server")
     pages.mkdir(parents=True, exist_ok=True)
     for program in FLAGS.programs:
-        trainings.write_table(headings(program), rows(program), pages / f"{program}.md", console)
+        evaluations.write_table(headings(program), rows(program), pages / f"{program}.md", console)
     console.print(f"Written: tables in {pages}")
-    return 0 if succeeded else 1
+
+
+def main(argv):
+    return evaluations.run(argv, wanted_trainings, report)
 
 
 if __name__ == "__main__":

@@ -1,56 +1,24 @@
-"""Trains the examples in clusters of their own, once each, and lays out what was measured."""
+"""Trains the examples, each in a cluster of its own, as tf_gc-launch does; reads their reports."""
 
 import collections
 import json
 import pathlib
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-import rich.console
-import rich.progress
-import rich.table
 from absl import flags
 
-from tf_gc import launch, network_namespaces
+from tf_gc import launch
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("bandwidth", "100mbit", "Limit of each worker's link, where time is measured.")
-flags.DEFINE_list("programs", ["digits", "bytes_lm"], "What to train.")
-flags.DEFINE_bool("report_only", False, "Train nothing.")
-flags.DEFINE_string("docs", "docs", "Directory for the tables and figures.")
+flags.DEFINE_string(
+    "bandwidth", "100mbit", "Limit of each worker's link in each direction, where time is measured."
+)
 
 _HERE = pathlib.Path(__file__).parent
-_LAST_LINES = 60
-
-
-class Metric(NamedTuple):
-    """What an example reports of the model that it trained."""
-
-    name: str
-    unit: str
-    scale: float
-    template: str
-
-    def mean(self, reports: Sequence[dict]) -> str:
-        """Returns the mean at the end of training, and behind it the value of each report."""
-        values = [self.scale * report["final"][self.name] for report in reports]
-        text = mean(values, self.template)
-        if len(values) == 1:
-            return text
-        return f"{text} ({', '.join(self.template.format(value) for value in values)})"
-
-
-METRICS = {
-    "digits": Metric("accuracy", "test accuracy (%)", 100, "{:.1f}"),
-    "bytes_lm": Metric("bits_per_byte", "bits a byte", 1, "{:.3f}"),
-}
-
-
-flags.register_validator(
-    "programs", lambda names: set(names) <= set(METRICS), f"one or more of {', '.join(METRICS)}"
-)
+_LAST_LINES = 60  # of all workers together
 
 
 class TrainingFailedError(RuntimeError):
@@ -76,13 +44,22 @@ class Training(NamedTuple):
         report = json.loads(self.path.read_text(encoding="utf-8"))
         return report if report["compressor"] == self.compressor else None
 
-    def run(self) -> None:
+    def run(self, on_line: Callable[[launch.OutputLine], None] | None = None) -> None:
         """Runs a cluster, which writes the report.
+
+        Args:
+          on_line: called with each line of output.
 
         Raises:
           TrainingFailedError: it failed.
         """
         last_lines = collections.deque(maxlen=_LAST_LINES)
+
+        def keep(line):
+            last_lines.append(f"{line.process}: {line.text}")
+            if on_line:
+                on_line(line)
+
         command = [
             *(sys.executable, "-u", str(_HERE / f"{self.program}.py")),
             *(f"--compressor={self.compressor}", f"--json={self.path}", *self.flags),
@@ -92,38 +69,10 @@ class Training(NamedTuple):
             workers=self.workers,
             ps=self.servers,
             bandwidth=FLAGS.bandwidth if self.on_links else None,
-            on_line=lambda line: last_lines.append(f"{line.process}: {line.text}"),
+            on_line=keep,
         )
         if code:
             raise TrainingFailedError(f"{self.title}: exit code {code}\n" + "\n".join(last_lines))
-
-
-def run_missing(trainings: Iterable[Training], console: rich.console.Console) -> bool:
-    """Runs the trainings that have no report; returns whether none failed."""
-    missing = [training for training in trainings if training.report() is None]
-    problem = network_namespaces.why_unavailable()
-    if problem and any(training.on_links for training in missing):
-        console.print(f"Nothing is measured on links of {FLAGS.bandwidth}: {problem}.")
-        missing = [training for training in missing if not training.on_links]
-    columns = (
-        rich.progress.TextColumn("{task.description}"),
-        rich.progress.BarColumn(),
-        rich.progress.MofNCompleteColumn(),
-        rich.progress.TimeElapsedColumn(),
-        rich.progress.TimeRemainingColumn(),
-    )
-    failed = False
-    with rich.progress.Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=len(missing))
-        for training in missing:
-            progress.update(task, description=training.title)
-            try:
-                training.run()
-            except TrainingFailedError as error:
-                failed = True
-                progress.console.print(str(error), markup=False, highlight=False)
-            progress.advance(task)
-    return not failed
 
 
 def reports(trainings: Iterable[Training]) -> list[dict]:
@@ -137,18 +86,19 @@ def mean(values: Sequence[float], template: str) -> str:
     return template.format(statistics.fmean(values)) if values else "-"
 
 
-def write_table(
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    path: pathlib.Path,
-    console: rich.console.Console,
-) -> None:
-    """Prints a table, and writes it to a page; the first column is text, the others are numbers."""
-    table = rich.table.Table()
-    for index, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if index == 0 else "right", no_wrap=index == 0)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-    lines = [headings, ["---"] + ["---:"] * (len(headings) - 1), *rows]
-    path.write_text("".join(f"| {' | '.join(line)} |\n" for line in lines), encoding="utf-8")
+def bits_per_value(report: dict, direction: str = "") -> float:
+    """Returns the bits of one value, as counted; without compression 32.
+
+    Args:
+      report: of a training.
+      direction: "_up", "_down", "_pushed" or "_pulled"; by default those of all that was sent.
+    """
+    if report["compressor"] == "none":
+        return 32
+    return report["traffic"][f"bits_per_value{direction}"]
+
+
+def kilobytes_per_step(report: dict) -> float:
+    """Returns what a worker sends: counted or, uncompressed, as in a ring all-reduce."""
+    last = report["epochs"][-1]
+    return last["bytes_sent"] / last["steps"] / 1000

@@ -1,0 +1,106 @@
+"""What the evaluations share: trains the examples, once each, and lays out what was measured."""
+
+import pathlib
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import rich.console
+import rich.progress
+import rich.table
+import trainings
+from absl import app, flags
+
+from tf_gc import network_namespaces
+
+FLAGS = flags.FLAGS
+flags.DEFINE_list("programs", ["digits", "bytes_lm"], "What to train.")
+flags.DEFINE_bool("report_only", False, "Train nothing.")
+flags.DEFINE_string("docs", "docs", "Directory for the tables and figures.")
+
+
+class Metric(NamedTuple):
+    """What an example reports of the model that it trained."""
+
+    name: str
+    unit: str
+    scale: float
+    template: str
+
+    def mean(self, reports: Sequence[dict]) -> str:
+        """Returns the mean at the end of training, and behind it the value of each report."""
+        values = [self.scale * report["final"][self.name] for report in reports]
+        text = trainings.mean(values, self.template)
+        if len(values) == 1:
+            return text
+        return f"{text} ({', '.join(self.template.format(value) for value in values)})"
+
+
+METRICS = {
+    "digits": Metric("accuracy", "test accuracy (%)", 100, "{:.1f}"),
+    "bytes_lm": Metric("bits_per_byte", "bits a byte", 1, "{:.3f}"),
+}
+
+
+flags.register_validator(
+    "programs", lambda names: set(names) <= set(METRICS), f"one or more of {', '.join(METRICS)}"
+)
+
+
+def run(
+    argv: Sequence[str],
+    wanted: Callable[[], Iterable[trainings.Training]],
+    write_report: Callable[[rich.console.Console], None],
+) -> int:
+    """Trains what has no report yet, and writes about all that there are; returns the exit code."""
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected argument: {argv[1]}")
+    console = rich.console.Console(width=None if sys.stdout.isatty() else 140)
+    succeeded = FLAGS.report_only or _run_missing(wanted(), console)
+    write_report(console)
+    return 0 if succeeded else 1
+
+
+def _run_missing(wanted: Iterable[trainings.Training], console: rich.console.Console) -> bool:
+    """Runs the trainings that have no report; returns whether none failed."""
+    missing = [training for training in wanted if training.report() is None]
+    problem = network_namespaces.why_unavailable()
+    if problem and any(training.on_links for training in missing):
+        console.print(f"Nothing is measured on links of {FLAGS.bandwidth}: {problem}.")
+        missing = [training for training in missing if not training.on_links]
+    columns = (
+        rich.progress.TextColumn("{task.description}"),
+        rich.progress.BarColumn(),
+        rich.progress.MofNCompleteColumn(),
+        rich.progress.TimeElapsedColumn(),
+        rich.progress.TimeRemainingColumn(),
+    )
+    failed = False
+    with rich.progress.Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=len(missing))
+        for training in missing:
+            progress.update(task, description=training.title)
+            try:
+                training.run()
+            except trainings.TrainingFailedError as error:
+                failed = True
+                progress.console.print(str(error), markup=False, highlight=False)
+            progress.advance(task)
+    return not failed
+
+
+def write_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    path: pathlib.Path,
+    console: rich.console.Console,
+) -> None:
+    """Prints a table, and writes it to a page; the first column is text, the others are numbers."""
+    table = rich.table.Table()
+    for index, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if index == 0 else "right", no_wrap=index == 0)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    lines = [headings, ["---"] + ["---:"] * (len(headings) - 1), *rows]
+    path.write_text("".join(f"| {' | '.join(line)} |\n" for line in lines), encoding="utf-8")
