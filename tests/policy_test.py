@@ -26,6 +26,16 @@ class ThreeLCTest(parameterized.TestCase):
             tf_gc.ThreeLC().sparsity_multiplier = 1.5
 
 
+class ServerCodecsTest(absltest.TestCase):
+    def test_a_compressor_without_them_names_those_that_servers_know(self):
+        message = (
+            "TopK cannot be used with parameter servers; "
+            "use BFloat16, Float16, Int8, THC, ThreeLC, Uncompressed, UniformTHC or None"
+        )
+        with self.assertRaisesRegex(ValueError, f"^{message}$"):
+            tf_gc.TopK().server_codecs(pushes=1)
+
+
 class PolicyTest(parameterized.TestCase):
     def test_small_variables_and_vectors_are_left_alone_by_default(self):
         policy = tf_gc.Policy(default=tf_gc.ThreeLC())

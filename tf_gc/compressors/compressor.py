@@ -53,10 +53,15 @@ class Compressor(abc.ABC):
         Raises:
           ValueError: it does not.
         """
+        from tf_gc import compressors
+
         del pushes
+        base = Compressor.server_codecs
+        others = (getattr(compressors, name) for name in compressors.__all__)
+        known = [c.__name__ for c in others if getattr(c, "server_codecs", base) is not base]
         raise ValueError(
-            f"{type(self).__name__} cannot be used with parameter servers; use ThreeLC, THC, "
-            "UniformTHC, Int8, Float16, BFloat16 or None"
+            f"{type(self).__name__} cannot be used with parameter servers; use "
+            f"{', '.join(known)} or None"
         )
 
     @abc.abstractmethod
