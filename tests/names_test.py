@@ -69,6 +69,15 @@ class ImportTest(parameterized.TestCase):
         )
         self.assertEqual((result.returncode, result.stdout), (0, "0.1.0 launch\n"), result.stderr)
 
+    def test_tf_gc_is_imported_from_a_tree_that_is_not_built(self):
+        copy = self.create_tempfile("tf_gc/__init__.py", pathlib.Path(tf_gc.__file__).read_text())
+        root = str(pathlib.Path(copy.full_path).parent.parent)
+        program = f"import sys; sys.path.insert(0, {root!r}); import tf_gc; print(tf_gc.__file__)"
+        result = subprocess.run(  # -S: without what is installed
+            [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False
+        )
+        self.assertEqual(result.stdout, f"{copy.full_path}\n", result.stderr)
+
     def test_the_launcher_starts_without_tensorflow(self):
         result = _run_without_tensorflow(
             'import runpy; sys.argv = ["tf_gc-launch", "--help"]\n'
