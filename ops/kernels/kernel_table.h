@@ -173,7 +173,6 @@ struct TopKTable {
   extern const ChunkArgmaxTable kChunkArgmaxTable;               \
   extern const HadamardTable kHadamardTable;                     \
   extern const IndexPackingTable kIndexPackingTable;             \
-  extern const HadamardTable kHadamardTable;                     \
   extern const PhiloxTable kPhiloxTable;                         \
   extern const QuarticTable kQuarticTable;                       \
   extern const SignsTable kSignsTable;                           \
