@@ -13,6 +13,7 @@ time: the next launch removes those whose owner was killed before it could clean
 """
 
 import contextlib
+import ctypes
 import ipaddress
 import itertools
 import os
@@ -25,6 +26,9 @@ from collections.abc import Sequence
 _SUBNET = ipaddress.ip_network("10.77.0.0/16")
 _UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 _NAME = re.compile(r"tf_gc-(?P<pid>\d+)-(?P<start>\d+)-\d+-(?:switch|worker\d+)")
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_CLONE_NEWNET = 0x40000000  # of <sched.h>
 
 _serial = itertools.count()
 
@@ -75,6 +79,7 @@ class NetworkNamespaces:
 
     Attributes:
       addresses: the IP address of each process.
+      namespaces: the name of each process's namespace.
     """
 
     def __init__(self, size: int, bandwidth: str):
@@ -88,7 +93,7 @@ class NetworkNamespaces:
         self.addresses = [str(_SUBNET[i + 1]) for i in range(size)]
         prefix = f"tf_gc-{os.getpid()}-{_start_time(os.getpid())}-{next(_serial)}"
         self._switch = f"{prefix}-switch"
-        self._workers = [f"{prefix}-worker{i}" for i in range(size)]
+        self.namespaces = [f"{prefix}-worker{i}" for i in range(size)]
 
     def __enter__(self) -> "NetworkNamespaces":
         problem = why_unavailable()
@@ -97,7 +102,7 @@ class NetworkNamespaces:
         remove_stale()
         with contextlib.ExitStack() as cleanup:
             self._make_switch(cleanup)
-            for index, namespace in enumerate(self._workers):
+            for index, namespace in enumerate(self.namespaces):
                 self._make_worker(cleanup, namespace)
                 self._link(index)
             self._cleanup = cleanup.pop_all()
@@ -108,7 +113,7 @@ class NetworkNamespaces:
 
     def command(self, index: int, command: Sequence[str]) -> list[str]:
         """Returns the command that runs `command` in the namespace of process `index`."""
-        return [_tool("ip"), "netns", "exec", self._workers[index], *command]
+        return [_tool("ip"), "netns", "exec", self.namespaces[index], *command]
 
     def _make_switch(self, cleanup: contextlib.ExitStack) -> None:
         _add(self._switch, cleanup)
@@ -120,7 +125,7 @@ class NetworkNamespaces:
         _run("ip", "-n", namespace, "link", "set", "lo", "up")
 
     def _link(self, index: int) -> None:
-        worker, port = self._workers[index], f"port{index}"
+        worker, port = self.namespaces[index], f"port{index}"
         address = f"{self.addresses[index]}/{_SUBNET.prefixlen}"
         _run(
             *("ip", "link", "add", "name", "eth0", "netns", worker, "type", "veth"),
@@ -142,6 +147,17 @@ class NetworkNamespaces:
             *("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf"),
             *("rate", f"{self._bits_per_second}bit", "burst", f"{burst}b", "latency", "400ms"),
         )
+
+
+def enter(namespace: str) -> None:
+    """Moves this thread, and those that it starts, to a namespace.
+
+    Unlike in a process of `command`, /sys shows the network that it has left; /proc/net does not.
+    """
+    with open(f"/run/netns/{namespace}", "rb") as file:
+        if _LIBC.setns(file.fileno(), _CLONE_NEWNET):
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error), namespace)
 
 
 def _add(namespace: str, cleanup: contextlib.ExitStack) -> None:

@@ -23,7 +23,8 @@ class Case:
         not so where the delivered magnitude is a hyper-parameter.
       bits_per_value: the least and the most bits that a value of a large
         variable takes, headers included, or None.
-      workers: the numbers of workers that it is made for, or None for any.
+      workers: the numbers of workers that it is measured on, or None for those of
+        the test class.
       bad: (parameter, value) pairs that must be refused, each by itself.
       schedule: (parameter, value, other value) of a hyper-parameter that may
         be a schedule, where the values give different results, or None.
@@ -38,6 +39,3 @@ class Case:
     workers: tuple[int, ...] | None = None
     bad: tuple[tuple[str, Any], ...] = ()
     schedule: tuple[str, Any, Any] | None = None
-
-    def supports(self, workers: int) -> bool:
-        return self.workers is None or workers in self.workers

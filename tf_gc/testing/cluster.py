@@ -4,35 +4,28 @@
         first, second = cluster.run(programs.train, compressor)
 
 The processes are real ones with TF_CONFIG set, and talk gRPC. They find a function,
-and the classes of its arguments, by module and name; in the program's main module,
-which they import by its file, its last lines must stand under
+and the classes of its arguments, by module and name, as `multiprocessing` does: they
+import the program's main module, too, whose last lines must stand under
 
     if __name__ == "__main__":
 """
 
 import contextlib
-import io
 import json
 import multiprocessing.connection
 import os
 import pickle
-import runpy
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 import traceback
-import types
 
 from tf_gc.launch import free_ports
 from tf_gc.network_namespaces import NetworkNamespaces
+from tf_gc.testing.forked import ForkedProcess
 
 _TIMEOUT_SECONDS = 240
 _GRACE_SECONDS = 30
 _NETWORK_PORT = 20000
-# Not the file itself: what stands beside it would be importable, and hide what is called alike.
-_PROGRAM = "import sys; from tf_gc.testing import cluster; cluster.serve(*sys.argv[1:])"
 
 
 class WorkerError(RuntimeError):
@@ -163,7 +156,7 @@ class Cluster:
         for worker in self._workers.values():
             worker.connection.close()  # ends an idle worker's loop
         for worker in self._workers.values():
-            worker.stop()
+            worker.process.stop()
 
     def _log(self, index):
         return os.path.join(self._logs, f"{index}.log")
@@ -177,73 +170,30 @@ class _Worker:
     """One process, and the pipe to it."""
 
     def __init__(self, index, addresses, environment, log, network):
-        self.connection, theirs = multiprocessing.connection.Pipe()
+        self.connection, theirs = multiprocessing.Pipe()
         config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        environment = {
-            **os.environ,
-            "CUDA_VISIBLE_DEVICES": "",
-            "PYTHONFAULTHANDLER": "1",  # shows where a process has crashed
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "TF_CONFIG": json.dumps(config),
-            "TF_CPP_MIN_LOG_LEVEL": "2",
-            **environment,
-        }
-        command = [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), _main_file()]
-        with open(log, "w", encoding="utf-8") as output:
-            self.process = subprocess.Popen(
-                network.command(index, command) if network else command,
-                env=environment,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        self.process = ForkedProcess(
+            _serve,
+            theirs,
+            environment={"TF_CONFIG": json.dumps(config), **environment},
+            log=log,
+            namespace=network and network.namespaces[index],
+        )
         theirs.close()
 
-    def stop(self):
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=1)
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
 
-
-def serve(descriptor, main_file):
+def _serve(connection):
     """Runs in the worker: one function after the other, until the pipe is closed."""
-    connection = multiprocessing.connection.Connection(int(descriptor))
     with contextlib.suppress(EOFError):
         while True:
             request = connection.recv_bytes()
             try:
-                function, args, kwargs = _Unpickler(request, main_file).load()
+                function, args, kwargs = pickle.loads(request)
                 result = pickle.dumps(function(*args, **kwargs))
             except Exception as error:
                 traceback.print_exc()
-                sys.stdout.flush()
                 result = pickle.dumps(_portable(error))
             connection.send_bytes(result)
-    os._exit(0)  # not waiting for workers that have died
-
-
-def _main_file():
-    """The file of the program that makes a cluster, or "" where it has none."""
-    path = getattr(sys.modules["__main__"], "__file__", None)
-    return os.path.abspath(path) if path else ""
-
-
-class _Unpickler(pickle.Unpickler):
-    """Finds what the program's main module defines, as `multiprocessing` does."""
-
-    def __init__(self, data, main_file):
-        super().__init__(io.BytesIO(data))
-        self._main_file = main_file
-
-    def find_class(self, module_name, name):
-        main = sys.modules["__main__"]
-        if module_name == "__main__" and not hasattr(main, name):
-            imported = types.ModuleType("__mp_main__")
-            imported.__dict__.update(runpy.run_path(self._main_file, run_name="__mp_main__"))
-            sys.modules["__main__"] = sys.modules["__mp_main__"] = imported
-        return super().find_class(module_name, name)
 
 
 def _portable(error):

@@ -84,11 +84,12 @@ class CompressorConformance(absltest.TestCase):
     Attributes:
       compressors: name -> compressor, or `Case` where it claims something else
         than a `Case` does by default.
-      workers: the sizes of the clusters, in this order.
+      workers: the sizes of the clusters on which compressors are measured whose
+        `Case` names no others. With 1 among them, all are tried by one worker alone.
     """
 
     compressors: ClassVar[Mapping[str, Compressor | Case]] = {}
-    workers: ClassVar[tuple[int, ...]] = (1, 2, 3, 4, 5)
+    workers: ClassVar[tuple[int, ...]] = (1, 2, 3, 5)
 
     @classmethod
     def setUpClass(cls):
@@ -240,9 +241,9 @@ class CompressorConformance(absltest.TestCase):
             _outcome(self.measurements.repetitions, name),
             strict=True,
         ):
-            self.assertEqual(
-                _digest(first["again"]), _digest(second["again"]), f"{THREADS} threads differ"
-            )
+            what = f"{THREADS} threads differ"
+            self.assertEqual(_digest(first["again"]), _digest(second["again"]), what)
+            self.assertEqual(first["large"], second["large"], f"{what} on many values")
 
     # One worker.
 

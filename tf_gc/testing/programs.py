@@ -4,6 +4,7 @@ Every function runs in all workers at the same time, and returns plain values.
 """
 
 import dataclasses
+import hashlib
 import os
 import pathlib
 import signal
@@ -46,8 +47,9 @@ POISONED_VARIABLES = {(POISONED, name) for name in POISON}
 BAD_WORKER = 1
 BAD_INDEX = 7
 
-LARGE = (1024, 511)
-TRAFFIC_STEPS = 8
+# Several threads share the work on so many values, and they travel in several pieces.
+LARGE = (1024, 2200)
+TRAFFIC_STEPS = 4
 SAMPLES = 64
 WARM_UP = 2
 _HANGS_AFTER_SECONDS = 100
@@ -120,6 +122,7 @@ def measure_modes(case):
     result = {
         "first": _Job(compressor, names=FLOAT32).run(STEPS),
         "again": _Job(compressor, names=FLOAT32).run(STEPS),
+        "large": _steps_of_large(_large_job(compressor)),
         "loop": _Job(compressor, names=FLOAT32, embedding=True, dense=True).loop(NORMAL),
         "keras": _keras(compressor),
         "warm_up": _Job(warm_up, names=FLOAT32).run(NORMAL, residuals_after=NORMAL),
@@ -140,15 +143,16 @@ def measure_repetition(compressor, has_network):
       compressor: what is measured.
       has_network: whether workers have network interfaces of their own.
     """
-    job = _Job(compressor, names=["large"], kinds={"large": (LARGE, tf.float32)})
-    values = np.random.default_rng(rank()).standard_normal(LARGE).astype(np.float32)
-    job.reduce([values])  # connections are made
+    job = _large_job(compressor)
+    large = _steps_of_large(job)  # connections are made, too
+    values = _large_gradient(NORMAL[0])
     before, seen_before = job.strategy.traffic, _bytes_on_the_wire() if has_network else 0
     for _ in range(TRAFFIC_STEPS):
         job.reduce([values])
     after, seen_after = job.strategy.traffic, _bytes_on_the_wire() if has_network else 0
     return {
         "again": _Job(compressor, names=FLOAT32).run(STEPS),
+        "large": large,
         "values": after.values_sent - before.values_sent,
         "counted": after.bytes_sent - before.bytes_sent,
         "seen": seen_after - seen_before,
@@ -247,7 +251,8 @@ class _Job:
         self.embedding = None  # its reduced gradient
         self._compressor = compressor
         self._reduce_op = reduce_op
-        self._step = tf.function(self._run) if compiled else self._run
+        # AutoGraph, which takes a second for each compressor, is tested by `loop`.
+        self._step = tf.function(self._run, autograph=False) if compiled else self._run
         with self.strategy.scope():
             # Not of 16 bits: TensorFlow cannot mirror all of those. Gradients may be.
             self._variables = {n: tf.Variable(tf.zeros(kinds[n][0]), name=n) for n in names}
@@ -341,6 +346,25 @@ def _policy(compressor, dense=False):
     )
 
 
+def _large_job(compressor):
+    return _Job(compressor, names=["large"], kinds={"large": (LARGE, tf.float32)})
+
+
+def _large_gradient(step):
+    return np.random.default_rng([step, rank()]).standard_normal(LARGE, np.float32)
+
+
+def _steps_of_large(job):
+    """Returns a fingerprint of all bits that two steps deliver, and then are kept."""
+    fingerprint = hashlib.sha256()
+    for step in NORMAL[:2]:
+        for delivered in job.reduce([_large_gradient(step)]):
+            fingerprint.update(delivered)
+    for kept in job.slots().values():
+        fingerprint.update(kept)
+    return fingerprint.hexdigest()
+
+
 def _whole_run(steps, delivered, residuals):
     """A run of which only the total is known."""
     return {
@@ -396,9 +420,13 @@ def _bytes_on_the_wire():
 
     A worker may have all that it waits for while its own last message is still on its way out.
     """
-    counter = pathlib.Path("/sys/class/net/eth0/statistics/tx_bytes")
     sent = None
-    while (now := int(counter.read_text())) != sent:
+    while (now := _sent()) != sent:
         sent = now
         time.sleep(0.1)
     return sent
+
+
+def _sent():
+    interfaces = pathlib.Path("/proc/net/dev").read_text(encoding="ascii")
+    return int(interfaces.partition("eth0:")[2].split()[8])

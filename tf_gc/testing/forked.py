@@ -1,0 +1,82 @@
+"""Processes that have imported TensorFlow when they begin.
+
+TensorFlow takes seconds to import. A process that has done so, and nothing else, is started once
+for each program; the others are its forks. TensorFlow starts its threads when it is first used, not
+when it is imported, so that it may be forked until then.
+"""
+
+import faulthandler
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Mapping
+from unittest import mock
+
+from tf_gc import network_namespaces
+
+_PRELOADED = ["tf_gc.ops", "tf_gc.strategy", "tf_gc.testing.programs"]
+_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+class ForkedProcess:
+    """Calls a function in a process of its own, and ends with it."""
+
+    def __init__(
+        self,
+        function: Callable[..., None],
+        *args,
+        environment: Mapping[str, str],
+        log: str,
+        namespace: str | None = None,
+    ):
+        """Starts it.
+
+        Args:
+          function: of a module that the process can import.
+          args: of the function. Connections may be among them.
+          environment: variables that the process gets, besides those of this one.
+          log: the file to which it appends its output.
+          namespace: the network namespace in which it is, or None for this one's.
+        """
+        forks = multiprocessing.get_context("forkserver")
+        forks.set_forkserver_preload(_PRELOADED)
+        environment = {**os.environ, **_ENVIRONMENT, **environment}
+        # The first fork starts the process that imports TensorFlow, which must find all that this
+        # one does, and nothing in the current folder.
+        path = os.pathsep.join(filter(None, sys.path))
+        with mock.patch.dict(os.environ, _ENVIRONMENT, PYTHONPATH=path, PYTHONSAFEPATH="1"):
+            self._process = forks.Process(
+                target=_begin, args=(function, args, environment, log, namespace), daemon=True
+            )
+            self._process.start()
+
+    @property
+    def running(self) -> bool:
+        return self._process.is_alive()
+
+    def signal(self, number: int) -> None:
+        os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        """kill -9, and waits until it is dead."""
+        self._process.kill()
+        self._process.join()
+
+    def stop(self) -> None:
+        """Gives it a second to end by itself."""
+        self._process.join(timeout=1)
+        self.kill()
+
+
+def _begin(function, args, environment, log, namespace):
+    with open(log, "a", encoding="utf-8") as output:
+        for descriptor in (1, 2):
+            os.dup2(output.fileno(), descriptor)
+    faulthandler.enable()  # shows where a process has crashed
+    os.environ.clear()
+    os.environ.update(environment)
+    if namespace:
+        network_namespaces.enter(namespace)
+    function(*args)
+    sys.stdout.flush()
+    os._exit(0)  # not waiting for workers that have died
