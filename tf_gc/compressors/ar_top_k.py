@@ -6,7 +6,7 @@ from typing import Literal
 import tensorflow as tf
 
 from tf_gc import checks, schedules
-from tf_gc.compressors import sparse
+from tf_gc.compressors import scales, sparse
 from tf_gc.compressors.fused import FusedCompressor
 
 __all__ = ["ARTopK"]
@@ -59,7 +59,7 @@ class ARTopK(FusedCompressor):
             )
         else:
             own = ops.top_k_indices(values, count)
-            norm = tf.reduce_sum(tf.square(tf.gather(values, own)))
+            norm = scales.total(tf.square(tf.gather(values, own)))
             root = tf.argmax(exchange.all_gather(norm))
             indices = sparse.broadcast_indices(lambda: own, count, root, exchange)
         total = exchange.sum(tf.gather(values, indices), self.topology)

@@ -83,7 +83,7 @@ class DGC(FusedCompressor):
     def _clip(self, gradient, exchange):
         # Where a gradient is not finite, `values` are zeros, and say nothing of it.
         counts = scales.spread(tf.cast(exchange.finite, tf.float32), exchange)
-        norm = tf.norm(gradient * counts)
+        norm = scales.norm(gradient * counts)
         limit = self.clip_norm * exchange.workers**0.5
         if exchange.reduce_op == "SUM":
             limit /= exchange.workers

@@ -5,7 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from tf_gc import checks, schedules
-from tf_gc.compressors import sparse
+from tf_gc.compressors import scales, sparse
 from tf_gc.compressors.fused import FusedCompressor
 
 __all__ = ["MSTopK"]
@@ -78,7 +78,7 @@ class MSTopK(FusedCompressor):
                 lambda: (middle, high, upper, middle),
             )
 
-        mean = tf.math.divide_no_nan(tf.reduce_sum(magnitudes), float(magnitudes.shape[0]))
+        mean = tf.math.divide_no_nan(scales.total(magnitudes), float(magnitudes.shape[0]))
         largest = tf.maximum(tf.reduce_max(magnitudes), 0.0)
         _, _, upper, lower = tf.while_loop(
             lambda *_: True,

@@ -31,7 +31,7 @@ class OneBit(FusedCompressor):
 
         # The other sign's values are zeros, which change no sum.
         parts = tf.maximum(values, 0.0), tf.minimum(values, 0.0)
-        sums = [scales.per_variable(tf.reduce_sum, part, exchange) for part in parts]
+        sums = [scales.per_variable(scales.total, part, exchange) for part in parts]
         negative = scales.per_variable(_count_negative, values, exchange)
         counts = [tf.constant(exchange.sizes, tf.float32) - negative, negative]
         means = tf.math.divide_no_nan(tf.stack(sums), tf.stack(counts))

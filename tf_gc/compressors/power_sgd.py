@@ -66,10 +66,10 @@ class PowerSGD(FusedCompressor):
                 exact.append(part)
 
         factors = self._factors(exchange)
-        products = [t @ q for t, q in zip(matrices, factors, strict=True)]
+        products = [_product(t, q) for t, q in zip(matrices, factors, strict=True)]
         sums = _sum_together([*products, *exact], exchange)
         bases = [tf.linalg.qr(product).q for product in sums[: len(products)]]
-        own = [tf.matmul(t, p, transpose_a=True) for t, p in zip(matrices, bases, strict=True)]
+        own = [_product(t, p, transpose=True) for t, p in zip(matrices, bases, strict=True)]
         factors = _sum_together(own, exchange)
         exchange.write("factor", _flatten(factors))
 
@@ -97,6 +97,18 @@ class PowerSGD(FusedCompressor):
             )
             factors.append(tf.linalg.qr(factor).q)
         return factors
+
+
+def _product(matrix, factor, transpose=False):
+    """Returns T Q, or the product of transpose(T) and Q.
+
+    It has the same bits on any number of threads: TensorFlow cuts the inner dimension
+    of a product of two matrices to suit that number, but not that of a matrix and a
+    batch of vectors, Q's columns.
+    """
+    columns = tf.transpose(factor)[:, tf.newaxis]
+    products = tf.matmul(columns, matrix[tf.newaxis], transpose_b=not transpose)
+    return tf.transpose(products[:, 0])
 
 
 def _sum_together(tensors, exchange):

@@ -78,12 +78,10 @@ class QSGD(FusedCompressor):
 
     def _norms(self, values, exchange):
         """Returns the norms of all blocks, or of all variables."""
-        order = 2 if self.norm == "l2" else np.inf
+        norm = scales.norm if self.norm == "l2" else scales.max_abs
         if self.block:
-            return tf.norm(scales.to_blocks(values, self.block), order, axis=1)
-        return scales.per_variable(
-            lambda part: tf.norm(part, order) if part.shape[0] else 0.0, values, exchange
-        )
+            return norm(scales.to_blocks(values, self.block))
+        return scales.per_variable(norm, values, exchange)
 
     def _spread(self, norms, exchange):
         """Returns each value's norm, [n]."""

@@ -7,6 +7,8 @@ import tensorflow as tf
 from tf_gc import schedules
 from tf_gc.exchange import Exchange
 
+_ROW = 1 << 12  # values whose sum is not cut
+
 
 def per_variable(
     statistic: Callable[[tf.Tensor], tf.Tensor], values: tf.Tensor, exchange: Exchange
@@ -27,19 +29,38 @@ def spread(scales: tf.Tensor, exchange: Exchange) -> tf.Tensor:
     return tf.concat([tf.fill([size], scale) for scale, size in parts], 0)
 
 
+def total(values: tf.Tensor) -> tf.Tensor:
+    """Returns the sums of float32 [..., n] over the last axis; 0 where n is 0.
+
+    They have the same bits on any number of threads: TensorFlow cuts the sum of a
+    long vector into as many parts as there are threads, but not the sum of a row.
+    """
+    size = values.shape[-1]
+    row = _ROW if size is None else max(1, min(size, _ROW))
+    uncut = [[0, 0]] * (values.shape.rank - 1)
+    padded = tf.pad(values, [*uncut, [0, -tf.shape(values)[-1] % row]])
+    rows = tf.reshape(padded, [*values.shape[:-1], -1, row])
+    return tf.reduce_sum(tf.reduce_sum(rows, axis=-1), axis=-1)
+
+
+def norm(values: tf.Tensor) -> tf.Tensor:
+    """Returns the Euclidean norms of float32 [..., n] over the last axis."""
+    return tf.sqrt(total(tf.square(values)))
+
+
 def max_abs(values: tf.Tensor) -> tf.Tensor:
-    """Returns max |v| of a vector; 0 if it is empty."""
-    return tf.maximum(tf.reduce_max(tf.abs(values)), 0.0)
+    """Returns max |v| of float32 [..., n] over the last axis; 0 where n is 0."""
+    return tf.maximum(tf.reduce_max(tf.abs(values), axis=-1), 0.0)
 
 
 def mean_abs(values: tf.Tensor) -> tf.Tensor:
     """Returns the mean of |v| of a vector; 0 if it is empty."""
-    return tf.norm(values, 1) / max(values.shape[0], 1)
+    return total(tf.abs(values)) / max(values.shape[0], 1)
 
 
 def root_mean_square(values: tf.Tensor) -> tf.Tensor:
     """Returns the root of the mean of v^2 of a vector; 0 if it is empty."""
-    return tf.norm(values) / max(values.shape[0], 1) ** 0.5
+    return norm(values) / max(values.shape[0], 1) ** 0.5
 
 
 def to_blocks(values: tf.Tensor, block: int) -> tf.Tensor:

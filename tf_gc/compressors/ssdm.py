@@ -39,7 +39,7 @@ class SSDM(FusedCompressor):
         def decode(norms, packed):
             return scales.spread(norms, exchange) * ops.sign_unpack(packed, exchange.size)
 
-        norms = scales.per_variable(tf.norm, values, exchange)
+        norms = scales.per_variable(scales.norm, values, exchange)
         bits = ops.stochastic_quantize(
             tf.math.divide_no_nan(values, scales.spread(norms, exchange)),
             [-1.0, 1.0],
