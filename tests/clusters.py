@@ -1,9 +1,12 @@
 """Clusters that the tests of a module share, as it takes seconds to start one."""
 
+import pathlib
+import tempfile
 import unittest
 
 import numpy as np
 
+from tests.waiting import wait_until
 from tf_gc.testing.cluster import Cluster
 
 _clusters = {}
@@ -19,6 +22,21 @@ def shared_cluster(workers, **environment):
     if key not in _clusters:
         _clusters[key] = Cluster(workers, environment)
     return _clusters[key]
+
+
+def kill_in_a_step(cluster, victim, function):
+    """Makes all workers begin function(directory), and kills one that takes steps.
+
+    After each step they touch a file in the directory that is named after their rank.
+
+    Returns:
+      The others' results.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        cluster.begin(function, directory)
+        wait_until(pathlib.Path(directory, str(victim)).exists, "the victim takes steps")
+        cluster.kill(victim)
+        return cluster.end({*range(cluster.workers)} - {victim})
 
 
 def one(results):

@@ -1,13 +1,11 @@
 """The exchange ops between real processes."""
 
-import time
-
 import exchange_programs as programs
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 
-from tests.clusters import shared_cluster
+from tests.clusters import kill_in_a_step, shared_cluster
 from tf_gc.testing.cluster import Cluster
 
 _WORKERS = 3
@@ -189,11 +187,8 @@ class FailureTest(parameterized.TestCase):
     def test_the_death_of_a_worker_is_unavailable_on_all_others(self, victim):
         with Cluster(_WORKERS) as cluster:
             cluster.run(programs.exchange_sum, 10, "ring", 1)
-            cluster.begin(programs.exchange_for_ever)
-            time.sleep(1)  # so that it dies in the middle of a step
-            cluster.kill(victim)
-            for error in cluster.end(set(range(_WORKERS)) - {victim}):
-                self.assertEqual(error, "UnavailableError")
+            errors = kill_in_a_step(cluster, victim, programs.exchange_for_ever)
+        self.assertEqual(errors, ["UnavailableError"] * (_WORKERS - 1))
 
 
 if __name__ == "__main__":

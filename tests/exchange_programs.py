@@ -4,6 +4,7 @@ Every function runs in all workers at the same time, and returns plain values.
 """
 
 import itertools
+import pathlib
 
 import numpy as np
 import tensorflow as tf
@@ -183,8 +184,11 @@ def one_never_comes(absent_rank, timeout_seconds):
         )
 
 
-def exchange_for_ever():
-    """Exchanges until an error ends it; returns the error's type."""
+def exchange_for_ever(directory):
+    """Exchanges until an error ends it; returns the error's type.
+
+    After each step it touches a file in the directory that is named after its rank.
+    """
     group = _Group(timeout_seconds=0.0)
 
     def body():
@@ -197,5 +201,6 @@ def exchange_for_ever():
         with tf.device(group.device):
             while True:
                 step()
+                pathlib.Path(directory, str(rank())).touch()
     except tf.errors.OpError as error:
         return type(error).__name__

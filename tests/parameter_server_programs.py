@@ -5,6 +5,7 @@ Every function makes a strategy of its own on the same cluster, and returns plai
 
 import os
 import pathlib
+import sys
 import tempfile
 import threading
 import time
@@ -14,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
+from tests.waiting import wait_until
 
 _SHAPE = (48, 64)  # large enough for the default policy to compress
 _INPUTS = 64
@@ -23,6 +25,16 @@ _CLASSES = 4
 def make_strategy(**kwargs):
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     return tf_gc.ParameterServerStrategy(resolver, **kwargs)
+
+
+def serve_without_tf_gc():
+    """A parameter server of TensorFlow alone, which this process has never been."""
+    program = (
+        "import tensorflow as tf; "
+        "config = tf.distribute.cluster_resolver.TFConfigClusterResolver(); "
+        "tf.distribute.Server(config.cluster_spec(), 'ps', 0, protocol='grpc').join()"
+    )
+    os.execv(sys.executable, [sys.executable, "-P", "-c", program])
 
 
 def gaussian(seed, shape=_SHAPE):
@@ -47,11 +59,15 @@ class Loop:
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self._step = tf.function(self._push)
 
-    def push(self, gradients):
-        """One step of some worker; returns its future: the values that the step has read."""
-        return self.coordinator.schedule(
-            self._step, args=([tf.constant(gradient) for gradient in gradients],)
-        )
+    def push(self, gradients, delay=0.0):
+        """One step of some worker; returns its future: the values that the step has read.
+
+        Args:
+          gradients: of the variables.
+          delay: seconds between reading and pushing.
+        """
+        gradients = [tf.constant(gradient) for gradient in gradients]
+        return self.coordinator.schedule(self._step, args=(gradients, tf.constant(delay)))
 
     def push_all(self, pushes):
         """Steps one after the other; returns what each has read."""
@@ -61,7 +77,7 @@ class Loop:
     def values(self):
         return [variable.numpy() for variable in self.variables]
 
-    def _push(self, gradients):
+    def _push(self, gradients, delay):
         def update(grads_and_vars):
             for gradient, variable in grads_and_vars:
                 variable.assign_sub(gradient)
@@ -69,10 +85,19 @@ class Loop:
         def step():
             with tf.GradientTape():
                 read = [tf.identity(variable) for variable in self.variables]
-            self.strategy.push_gradients(zip(gradients, self.variables, strict=True), update)
+            with tf.control_dependencies(read):
+                waited = _wait(delay)
+            with tf.control_dependencies([waited]):
+                self.strategy.push_gradients(zip(gradients, self.variables, strict=True), update)
             return read
 
         return self.strategy.run(step)
+
+
+def _wait(seconds):
+    """Waits on the worker, until what is returned has been computed."""
+    end = tf.timestamp() + tf.cast(seconds, tf.float64)
+    return tf.while_loop(lambda now: now < end, lambda _: [tf.timestamp()], [tf.timestamp()])[0]
 
 
 def push_in_turn(count, shapes=(_SHAPE,), **kwargs):
@@ -122,11 +147,28 @@ def loopback_bytes(steps, shape, **kwargs):
     return np.subtract(counts(), before).tolist()
 
 
-def push_at_once(count, **kwargs):
-    """Pushes from all workers at the same time; returns values, residual and traffic."""
+def copies_in_turn(count, **kwargs):
+    """Pushes in turn; returns what each step has read, and the variable's value before it."""
+    loop = Loop(**kwargs)
+    values, read = [], []
+    for step in range(count):
+        values += loop.values
+        read += loop.push_all([[gaussian([step, 0])]])[0]
+    return np.stack(read), np.stack(values)
+
+
+def push_at_once(count, late_every=None, **kwargs):
+    """Pushes from all workers at the same time; returns values, residual and traffic.
+
+    Args:
+      count: the number of pushes.
+      late_every: one of so many waits between reading and pushing, while others push.
+      kwargs: of the strategy.
+    """
     loop = Loop(**kwargs)
     for step in range(count):
-        loop.push([gaussian([step, 0])])
+        is_late = late_every and step % late_every == late_every // 2
+        loop.push([gaussian([step, 0])], delay=0.3 if is_late else 0.0)
     loop.coordinator.join()
     residual = loop.strategy.residuals.total("variable_0").numpy()
     return loop.values[0], residual, loop.strategy.traffic.as_dict()
@@ -511,7 +553,7 @@ def bytes_of_steps(count, change=None, **kwargs):
 
 
 def fit_until(directory, **kwargs):
-    """tf_keras's fit, until there is a file "stop"; makes a file "started" after an epoch.
+    """tf_keras's fit, until there is a file "stop"; makes a file "epoch<n>" after each epoch.
 
     Returns what the epochs were like, and the traffic.
     """
@@ -525,36 +567,36 @@ def fit_until(directory, **kwargs):
 
     class Signals(tf_keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
-            del epoch
             epochs.append(dict(logs))
-            pathlib.Path(directory, "started").touch()
+            pathlib.Path(directory, f"epoch{epoch}").touch()
             self.model.stop_training = pathlib.Path(directory, "stop").exists()
 
     model.fit(creator, epochs=10_000, steps_per_epoch=30, verbose=0, callbacks=[Signals()])
     return epochs, strategy.traffic.as_dict()
 
 
-def updates_until(directory, **kwargs):
-    """Keeps all workers busy until there is a file "stop"; writes the number of updates to files.
+def updates_beside_a_stopped_worker(directory, intervals, **kwargs):
+    """Keeps all workers busy; when there is a file "stopped", counts updates, then ends.
 
     Returns the number of updates in each half second.
     """
     loop = Loop(**kwargs)
     zeros = [np.zeros(_SHAPE, np.float32)]
     loop.push_all([zeros] * 4)
-    stop = pathlib.Path(directory, "stop")
+    counted = threading.Event()
 
     def feed():
-        while not stop.exists():
+        while not counted.wait(0.02):
             loop.push(zeros)
-            time.sleep(0.02)
 
     feeder = threading.Thread(target=feed)
     feeder.start()
     pathlib.Path(directory, "started").touch()
-    counts = []
-    while not stop.exists():
+    wait_until(pathlib.Path(directory, "stopped").exists, "the worker is stopped")
+    counts = [loop.strategy.traffic.updates]
+    for _ in range(intervals):
         time.sleep(0.5)
         counts.append(loop.strategy.traffic.updates)
+    counted.set()
     feeder.join()
     return np.diff(counts).tolist()

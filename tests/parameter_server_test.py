@@ -2,7 +2,6 @@
 
 import pathlib
 import tempfile
-import time
 import unittest
 
 import keras
@@ -12,6 +11,7 @@ import server_clusters
 from absl.testing import absltest, parameterized
 
 import tf_gc
+from tests.waiting import wait_until
 from tf_gc.testing.cluster import WorkerError
 
 _SHAPE = (48, 64)
@@ -64,19 +64,20 @@ class PushAndPullTest(parameterized.TestCase):
         np.testing.assert_allclose(residual - value, pushed, rtol=0, atol=2e-4)
 
     @parameterized.parameters(
-        (tf_gc.ThreeLC(), 8.0),
-        (tf_gc.Int8(), 1e-3),
-        (tf_gc.Float16(), 1e-6),
-        (tf_gc.BFloat16(), 1e-5),
+        (tf_gc.ThreeLC(), 1 / 2),
+        (tf_gc.Int8(), 1 / 254),
+        (tf_gc.Float16(), 2.0**-11),
+        (tf_gc.BFloat16(), 2.0**-8),
     )
-    def test_a_copy_follows_the_variable(self, compressor, tolerance):
-        pushes = 30
-        read, (value,), _, _ = shared_cluster(1).run(
-            programs.push_in_turn, pushes, compression=compressor
-        )
-        # A random walk: without pulls the mean square would be about 30.
-        before_last = value + programs.gaussian([pushes - 1, 0])
-        self.assertLess(np.mean(np.square(read[-1][0] - before_last)), tolerance)
+    def test_a_pull_brings_a_copy_within_half_a_level_of_the_variable(self, compressor, half):
+        """The levels are those of the change, so that what is left of it is made up for later."""
+        read, values = shared_cluster(1).run(programs.copies_in_turn, 30, compression=compressor)
+        np.testing.assert_array_equal(read[0], values[0])
+        for step in range(1, 30):
+            change = np.abs(values[step] - read[step - 1]).max()
+            left = np.abs(values[step] - read[step]).max()
+            self.assertGreater(change, 0.1)
+            self.assertLessEqual(left, 1.001 * half * change, f"step {step}")
 
     def test_one_pull_and_one_push_whatever_the_number_of_variables(self):
         _, _, _, traffic = shared_cluster(1).run(
@@ -158,12 +159,19 @@ class SynchronousTest(parameterized.TestCase):
     def test_nothing_is_lost_when_pushes_come_too_late(self, compressor):
         count = 60
         value, residual, traffic = shared_cluster(3).run(
-            programs.push_at_once, count, compression=compressor, synchronous=True
+            programs.push_at_once, count, late_every=20, compression=compressor, synchronous=True
         )
-        pushed = total([programs.gaussian([step, 0]) for step in range(count)])
-        # Without feedback each push is off by up to half of a level, M / 254.
-        atol = count * 8 / 254 if isinstance(compressor, tf_gc.Int8) else 1e-3
-        np.testing.assert_allclose(residual - 3 * value, pushed, rtol=0, atol=atol)
+        pushes = [programs.gaussian([step, 0]) for step in range(count)]
+        lost = residual - 3 * value - total(pushes)
+        if isinstance(compressor, tf_gc.Int8):
+            # Without feedback each value of a push is off by up to half of a level, M / 254, and
+            # equally likely by any part of it.
+            variance = sum((np.abs(p).max() / 254) ** 2 / 3 for p in pushes)
+            self.assertLess(np.mean(np.square(lost)), 2 * variance)
+            self.assertLess(abs(np.mean(lost)), 5 * np.sqrt(variance / lost.size))
+        else:
+            np.testing.assert_allclose(lost, 0, atol=1e-3)
+        self.assertGreater(traffic["dropped_pushes"], 0)
         self.assertEqual(traffic["updates"], traffic["pushes"] // 3)
         self.assertEqual(traffic["pushes"] + traffic["dropped_pushes"], count)
 
@@ -211,10 +219,11 @@ class AsynchronousTest(parameterized.TestCase):
 
     def test_pushes_that_are_too_old_are_kept_by_the_worker(self):
         value, residual, traffic = shared_cluster(3).run(
-            programs.push_at_once, 60, compression=tf_gc.ThreeLC(), max_staleness=0
+            programs.push_at_once, 60, late_every=20, compression=tf_gc.ThreeLC(), max_staleness=0
         )
         pushed = total([programs.gaussian([step, 0]) for step in range(60)])
         np.testing.assert_allclose(residual - value, pushed, rtol=0, atol=1e-3)
+        self.assertGreater(traffic["dropped_pushes"], 0)
         self.assertEqual(traffic["updates"] + traffic["dropped_pushes"], 60)
 
 
@@ -332,34 +341,33 @@ class FailureTest(parameterized.TestCase):
         super().setUp()
         self._directory = pathlib.Path(self.create_tempdir().full_path)
 
-    def _begin(self, cluster, function, **kwargs):
-        """Begins, and waits until training is under way."""
-        cluster.begin(function, str(self._directory), **kwargs)
-        self._wait_for_start()
-
     def _wait_for_start(self):
-        deadline = time.monotonic() + 120
-        while not (self._directory / "started").exists():
-            self.assertLess(time.monotonic(), deadline, "training has not begun")
-            time.sleep(0.1)
+        wait_until((self._directory / "started").exists, "training has begun")
 
-    def _end(self, cluster):
-        (self._directory / "stop").touch()
-        return cluster.result()
+    def _wait_for_epochs(self, count):
+        """Waits for epochs all of whose steps are still to come."""
+        last = len(list(self._directory.glob("epoch*"))) + count
+        wait_until((self._directory / f"epoch{last}").exists, f"epoch {last} has ended")
 
     def test_training_goes_on_without_a_killed_worker_and_with_it_again(self):
         with server_clusters.ServerCluster(2) as cluster:
-            self._begin(cluster, programs.fit_until, compression=tf_gc.ThreeLC())
+            cluster.begin(programs.fit_until, str(self._directory), compression=tf_gc.ThreeLC())
+            self._wait_for_epochs(0)
             cluster.kill("worker", 1)
-            time.sleep(6)
+            self._wait_for_epochs(2)
             cluster.start("worker", 1)
-            time.sleep(10)
-            epochs, _ = self._end(cluster)
+            # TensorFlow needs another worker to take one back.
+            wait_until(lambda: cluster.processor_seconds("worker", 1) > 1, "it works again")
+            cluster.kill("worker", 0)
+            self._wait_for_epochs(2)
+            (self._directory / "stop").touch()
+            epochs, _ = cluster.result()
         self.assertGreater(epochs[-1]["accuracy"], 0.9)
 
     def test_a_killed_server_is_a_clear_error(self):
         with server_clusters.ServerCluster(1) as cluster:
-            self._begin(cluster, programs.fit_until, compression=tf_gc.ThreeLC())
+            cluster.begin(programs.fit_until, str(self._directory), compression=tf_gc.ThreeLC())
+            self._wait_for_epochs(0)
             cluster.kill("ps", 0)
             with self.assertRaisesRegex(WorkerError, "Unavailable"):
                 cluster.result()
@@ -405,28 +413,27 @@ class FailureTest(parameterized.TestCase):
         self.assertGreater(epochs[0]["accuracy"], 0.75)
 
     def test_a_server_without_tf_gc_is_named(self):
-        stock = (
-            "import tensorflow as tf; "
-            "config = tf.distribute.cluster_resolver.TFConfigClusterResolver(); "
-            "tf.distribute.Server(config.cluster_spec(), 'ps', 0, protocol='grpc').join()"
-        )
         with (
-            server_clusters.ServerCluster(1, ps_program=("-c", stock)) as cluster,
+            server_clusters.ServerCluster(1, ps_program=programs.serve_without_tf_gc) as cluster,
             self.assertRaisesRegex(WorkerError, "ps 0 has not loaded tf_gc"),
         ):
             cluster.run(programs.make_strategy, compression=tf_gc.ThreeLC())
 
     def test_a_stopped_worker_does_not_hold_up_the_others(self):
         with server_clusters.ServerCluster(3) as cluster:
-            self._begin(
-                cluster, programs.updates_until, compression=tf_gc.ThreeLC(), synchronous=True
+            cluster.begin(
+                programs.updates_beside_a_stopped_worker,
+                str(self._directory),
+                intervals=20,
+                compression=tf_gc.ThreeLC(),
+                synchronous=True,
             )
+            self._wait_for_start()
             cluster.stop("worker", 2)
-            time.sleep(20)
-            cluster.resume("worker", 2)
-            updates = self._end(cluster)
-        stopped = updates[2:36]  # the machine may be busy
-        self.assertGreater(np.mean(np.greater(stopped, 0)), 0.8, updates)
+            (self._directory / "stopped").touch()
+            updates = cluster.result()
+        # The machine may be busy.
+        self.assertGreater(np.mean(np.greater(updates[2:], 0)), 0.8, updates)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,17 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 
+from tf_gc import server
 from tf_gc.launch import free_ports
 from tf_gc.testing.cluster import Cluster
+from tf_gc.testing.forked import ForkedProcess
+
+
+def serve():
+    """What workers and parameter servers run, as `python -m tf_gc.server` does."""
+    server.main(["tf_gc.server"])
 
 
 class ServerCluster:
@@ -18,18 +23,16 @@ class ServerCluster:
     Args:
       workers: their number.
       ps: the number of parameter servers.
-      environment: variables that all processes get, besides those of this one.
-      ps_program: what parameter servers run, as arguments of Python.
+      ps_program: the function that parameter servers run.
     """
 
-    def __init__(self, workers, ps=1, environment=None, ps_program=("-m", "tf_gc.server")):
+    def __init__(self, workers, ps=1, ps_program=serve):
         ports = iter(free_ports(workers + ps + 1))
         self._cluster = {
             job: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
             for job, count in (("worker", workers), ("ps", ps), ("chief", 1))
         }
-        self._environment = environment or {}
-        self._programs = {"worker": ("-m", "tf_gc.server"), "ps": ps_program}
+        self._programs = {"worker": serve, "ps": ps_program}
         self._servers = {}
         with contextlib.ExitStack() as resources:
             self._logs = resources.enter_context(tempfile.TemporaryDirectory())
@@ -37,7 +40,7 @@ class ServerCluster:
             for job in ("worker", "ps"):
                 for index in range(len(self._cluster[job])):
                     self.start(job, index)
-            chief = {**self._environment, "TF_CONFIG": self._config("chief", 0)}
+            chief = {"TF_CONFIG": self._config("chief", 0)}
             self._chief = resources.enter_context(Cluster(1, chief))
             self._resources = resources.pop_all()
 
@@ -49,7 +52,7 @@ class ServerCluster:
 
     @property
     def broken(self):
-        return self._chief.broken or any(s.poll() is not None for s in self._servers.values())
+        return self._chief.broken or not all(s.running for s in self._servers.values())
 
     def run(self, function, *args, **kwargs):
         """Returns the result of function(*args, **kwargs) in the chief."""
@@ -69,33 +72,26 @@ class ServerCluster:
 
     def start(self, job, index):
         """Starts a server, or starts it again at the same address."""
-        environment = {
-            **os.environ,
-            "CUDA_VISIBLE_DEVICES": "",
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            **self._environment,
-            "TF_CONFIG": self._config(job, index),
-        }
-        with open(self.log(job, index), "a", encoding="utf-8") as output:
-            self._servers[job, index] = subprocess.Popen(
-                [sys.executable, "-P", *self._programs[job]],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        self._servers[job, index] = ForkedProcess(
+            self._programs[job],
+            environment={"TF_CONFIG": self._config(job, index)},
+            log=self.log(job, index),
+        )
 
     def kill(self, job, index):
         """kill -9."""
         self._servers[job, index].kill()
-        self._servers[job, index].wait()
 
     def stop(self, job, index):
         """Stops a server, as a machine that hangs does."""
-        self._servers[job, index].send_signal(signal.SIGSTOP)
+        self._servers[job, index].signal(signal.SIGSTOP)
 
     def resume(self, job, index):
-        self._servers[job, index].send_signal(signal.SIGCONT)
+        self._servers[job, index].signal(signal.SIGCONT)
+
+    def processor_seconds(self, job, index):
+        """The processor time that a server has taken since it was started."""
+        return self._servers[job, index].processor_seconds
 
     def log(self, job, index):
         return os.path.join(self._logs, f"{job}-{index}.log")
@@ -105,10 +101,8 @@ class ServerCluster:
         self._resources.close()
 
     def _stop(self):
-        for server in self._servers.values():
-            server.kill()
-        for server in self._servers.values():
-            server.wait()
+        for process in self._servers.values():
+            process.kill()
 
     def _config(self, job, index):
         return json.dumps({"cluster": self._cluster, "task": {"type": job, "index": index}})

@@ -36,6 +36,7 @@ class Cluster:
     """Workers 0 ... n - 1 on this machine.
 
     Attributes:
+      workers: their number.
       broken: whether it is of no more use, as a function has failed or did not end.
     """
 
@@ -52,6 +53,7 @@ class Cluster:
         Raises:
           NetworkNamespaceError: namespaces cannot be made here, or not by this user.
         """
+        self.workers = workers
         self.broken = False
         with contextlib.ExitStack() as resources:
             self._logs = resources.enter_context(tempfile.TemporaryDirectory())

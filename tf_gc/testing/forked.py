@@ -8,6 +8,7 @@ when it is imported, so that it may be forked until then.
 import faulthandler
 import multiprocessing
 import os
+import pathlib
 import sys
 from collections.abc import Callable, Mapping
 from unittest import mock
@@ -53,6 +54,13 @@ class ForkedProcess:
     @property
     def running(self) -> bool:
         return self._process.is_alive()
+
+    @property
+    def processor_seconds(self) -> float:
+        """The processor time that it has taken so far."""
+        stat = pathlib.Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii")
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def signal(self, number: int) -> None:
         os.kill(self._process.pid, number)
