@@ -3,7 +3,6 @@
 import itertools
 import os
 import threading
-import time
 
 import hypothesis
 import numpy as np
@@ -14,6 +13,7 @@ from tensorflow.python.eager import cancellation
 
 from tests import testing
 from tests.ops.op_testing import MODES, OpTestCase, as_bytes, traced
+from tests.waiting import wait_until
 from tf_gc import ops
 
 _THC = "thc bits=4 p=0.03125 headroom=1.2 seed=7 table=" + ",".join(map(str, range(16)))
@@ -86,8 +86,7 @@ class Cluster:
         ]
 
     def wait_until_parked(self, pulls):
-        while self.counters()["parked"] != pulls:
-            time.sleep(0.001)
+        wait_until(lambda: self.counters()["parked"] == pulls, f"{pulls} pulls are parked")
 
 
 class Worker:
