@@ -17,7 +17,7 @@ _LEGACY_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 class ReductionTest(parameterized.TestCase):
     """reduce_gradients."""
 
-    @parameterized.product(workers=[2, 3, 4], reduce_op=["SUM", "MEAN"], multiplier=[1.0, 1.75])
+    @parameterized.product(workers=[2, 3], reduce_op=["SUM", "MEAN"], multiplier=[1.0, 1.75])
     def test_what_was_put_in_is_delivered_or_in_the_residuals(self, workers, reduce_op, multiplier):
         steps = 4
         results = shared_cluster(workers).run(
@@ -138,9 +138,9 @@ class ReductionTest(parameterized.TestCase):
 class KerasTest(parameterized.TestCase):
     """fit, evaluate and predict of Keras 3 and tf_keras."""
 
-    @parameterized.parameters(1, 2, 3, 4)
+    @parameterized.parameters(1, 2, 3)
     def test_fit_evaluate_and_predict_work(self, workers):
-        results = shared_cluster(workers).run(programs.fit, tf_gc.ThreeLC(), 3)
+        results = shared_cluster(workers).run(programs.fit, tf_gc.ThreeLC(), 3, evaluate=True)
         result = one([{k: v for k, v in r.items() if k != "traffic"} for r in results])
         self.assertLess(result["loss"][-1], result["loss"][0])
         self.assertContainsSubset({"loss", "accuracy"}, result["evaluated"])
@@ -148,7 +148,7 @@ class KerasTest(parameterized.TestCase):
         self.assertEqual(result["predicted_shape"], (64, 3))
         self.assertEqual(result["residuals"], 2 if workers > 1 else 0)
 
-    @parameterized.parameters(2, 3, 4)
+    @parameterized.parameters(2, 3)
     def test_weights_agree_bit_for_bit_after_fifty_steps(self, workers):
         results = shared_cluster(workers).run(programs.fit, tf_gc.ThreeLC(1.5), 5, 10)
         one([r["weights"] for r in results])
