@@ -1,3 +1,5 @@
+#include "ops/wire/header.h"
+
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -5,7 +7,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ops/wire/header.h"
 
 namespace tf_gc {
 namespace {
