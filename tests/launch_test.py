@@ -25,6 +25,17 @@ _PREAMBLE = """\
 import json, os, pathlib, signal, socket, subprocess, sys, time
 config = json.loads(os.environ["TF_CONFIG"])
 index = config["task"]["index"]
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+def wait_for_end(file):
+    "Waits until the launcher knows of the end of the process that writes its number to a file."
+    wait_until(lambda: file.exists() and file.read_text())
+    wait_until(lambda: not os.path.exists("/proc/" + file.read_text()))
 """
 
 # A server that tells whoever connects what it is.
@@ -146,12 +157,14 @@ class ClusterTest(_LaunchTest):
         self.assertLen(set(endpoints), 3)
 
     def test_each_process_can_listen_on_its_address(self):
+        listening = self.create_tempdir().full_path
         code, _ = self.run_program(
-            """
+            f"""
             host, port = config["cluster"]["worker"][index].split(":")
             with socket.socket() as server:
                 server.bind((host, int(port)))
-                time.sleep(0.5)
+                pathlib.Path({listening!r}, str(index)).touch()
+                wait_until(lambda: len(os.listdir({listening!r})) == 2)
             """
         )
         self.assertEqual(code, 0)
@@ -313,11 +326,14 @@ class OutputTest(_LaunchTest):
 
 class FailureTest(_LaunchTest):
     def test_the_first_failure_is_reported_and_its_exit_code_returned(self):
+        first = pathlib.Path(self.create_tempdir().full_path, "pid")
         code, lines = self.run_program(
-            """
+            f"""
+            first = pathlib.Path({str(first)!r})
             if index == 1:
+                first.write_text(str(os.getpid()))
                 sys.exit(7)
-            time.sleep(3)
+            wait_for_end(first)
             sys.exit(3)
             """
         )
@@ -337,11 +353,14 @@ class FailureTest(_LaunchTest):
         )
 
     def test_survivors_have_time_to_say_what_they_noticed(self):
+        first = pathlib.Path(self.create_tempdir().full_path, "pid")
         code, lines = self.run_program(
-            """
+            f"""
+            first = pathlib.Path({str(first)!r})
             if index == 0:
+                first.write_text(str(os.getpid()))
                 sys.exit(1)
-            time.sleep(1)
+            wait_for_end(first)
             print("noticed")
             """,
             grace=_LONG_SECONDS,
@@ -366,8 +385,7 @@ class FailureTest(_LaunchTest):
                     signal.signal(signal.SIGTERM, signal.SIG_IGN)
                     ready.touch()
                     time.sleep(600)
-                while not ready.exists():
-                    time.sleep(0.1)
+                wait_until(ready.exists)
                 sys.exit(5)
                 """,
                 grace=0.2,
@@ -468,13 +486,12 @@ class ServersTest(_LaunchTest):
         code, lines = self.run_chief(
             f"""
             log = pathlib.Path({log_dir!r}, "worker-0.log")
-            while log.read_text().count("started") < 3:
-                time.sleep(0.1)
-            time.sleep(1)
+            wait_until(lambda: log.read_text().count("started") == 3)
+            wait_until(lambda: not os.path.exists("/proc/" + log.read_text().split()[-1]))
             print("done")
             """,
             server=f"""
-print("started")
+print("started", os.getpid())
 if config["task"] == {{"type": "worker", "index": 0}}:
     sys.exit(3)
 {_SERVER}
@@ -493,8 +510,11 @@ if config["task"] == {{"type": "worker", "index": 0}}:
             ],
         )
         logs = {path.name: path.read_text() for path in pathlib.Path(log_dir).iterdir()}
-        servers = {"worker-0.log": "started\n" * 3, "worker-1.log": "started\n"}
-        self.assertEqual(logs, {**servers, "ps-0.log": "started\n", "chief.log": "done\n"})
+        starts = {"worker-0.log": 3, "worker-1.log": 1, "ps-0.log": 1}
+        self.assertEqual(logs.pop("chief.log"), "done\n")
+        self.assertCountEqual(logs, starts)
+        for name, times in starts.items():
+            self.assertRegex(logs[name], rf"\A(started \d+\n){{{times}}}\Z")
 
     @parameterized.parameters("ps", "worker")
     def test_a_chief_that_waits_for_a_lost_server_is_terminated(self, task_type):
