@@ -150,6 +150,18 @@ class BadArgumentTest(parameterized.TestCase):
         ("exchange_lane_sum", ([0], [0, 0], 8), {"bits": 1, "lanes": "uint8"}, "bits must be"),
         ("exchange_sign_merge", ([0], 9, 0), {}, "packed must have 2 bytes"),
         ("exchange_sign_merge", ([0], 8, 0), {"topology": "torus", "rows": 3}, "rows must divide"),
+        (
+            "exchange_lane_sum",
+            ([0], [0, 0, 0, 1], 4),
+            {"bits": 2, "lanes": "uint8", "topology": "tree"},
+            "the lane exchange does not run on the topology tree, but on sharded, ring, torus",
+        ),
+        (
+            "exchange_sign_merge",
+            ([0], 8, 0),
+            {"topology": "sharded"},
+            "the sign merge exchange does not run on the topology sharded, but on ring, torus",
+        ),
         ("exchange_sign_majority", ([0], -1), {}, "size must not be negative"),
         ("exchange_cascading_sign", ([[0.0]], 0), {}, "values must be a vector"),
     )

@@ -10,11 +10,11 @@
 #include "ops/kernels/stochastic_quantize.h"
 #include "ops/wire/body.h"
 #include "ops/wire/seeds.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc {
 namespace {
 
-constexpr char kMessage[] = "cascading sign";
 constexpr int64_t kNormSize = sizeof(float);
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
@@ -63,27 +63,9 @@ void AddSigns(const uint8_t* packed, float norm, int64_t n, float* sums) {
   }
 }
 
-// Adds what the body holds, if it is one.
-absl::Status AddBody(const Piece& piece, const uint8_t* body, int64_t size,
-                     float* sums) {
-  const absl::Status sized = CheckBodySize(kMessage, size, BodySize(piece));
-  if (!sized.ok()) return sized;
-  float norm;
-  std::memcpy(&norm, body, kNormSize);
-  if (std::isinf(norm) || norm < 0) {
-    return absl::DataLossError(
-        absl::StrCat("cascading sign message: the norm is ", norm));
-  }
-  const uint8_t* const packed = body + kNormSize;
-  const absl::Status checked =
-      CheckSigns(kMessage, packed, size - kNormSize, piece.values);
-  if (checked.ok()) AddSigns(packed, norm, piece.values, sums);
-  return checked;
-}
-
 }  // namespace
 
-int64_t CascadingSignHop::MaxBodySize(const Piece& piece, int) const {
+int64_t CascadingSignHop::MaxBodySize(const Piece& piece, Content) const {
   return BodySize(piece);
 }
 
@@ -94,13 +76,15 @@ void CascadingSignHop::Start(const Piece& piece) {
   std::copy_n(values_ + piece.begin, piece.values, reduced_ + piece.begin);
 }
 
-absl::Status CascadingSignHop::Merge(const Piece& piece, int, int,
+absl::Status CascadingSignHop::Merge(const Piece& piece, const Aggregate&,
                                      const uint8_t* body, int64_t size) {
-  return AddBody(piece, body, size, reduced_ + piece.begin);
+  return Add(piece, body, size);
 }
 
-int64_t CascadingSignHop::Encode(const Piece& piece, int count, uint8_t* body) {
-  const float* const values = (count == 1 ? values_ : reduced_) + piece.begin;
+int64_t CascadingSignHop::Encode(const Piece& piece, const Aggregate& aggregate,
+                                 uint8_t* body) {
+  const bool is_own = aggregate.content == Content::kContribution;
+  const float* const values = (is_own ? values_ : reduced_) + piece.begin;
   const float norm = Norm(values, piece.values);
   std::memcpy(body, &norm, kNormSize);
   uint8_t* const packed = body + kNormSize;
@@ -109,7 +93,7 @@ int64_t CascadingSignHop::Encode(const Piece& piece, int count, uint8_t* body) {
     return BodySize(piece);
   }
   const float levels[2] = {-norm, norm};
-  const kernels::Seed seed = HopSeed(seed_, rank_, count);
+  const kernels::Seed seed = HopSeed(seed_, rank_, aggregate.ranks);
   uint8_t signs[kPart];
   for (int64_t begin = 0; begin < piece.values; begin += kPart) {
     const int64_t size = std::min(kPart, piece.values - begin);
@@ -122,9 +106,24 @@ int64_t CascadingSignHop::Encode(const Piece& piece, int count, uint8_t* body) {
 
 absl::Status CascadingSignHop::Decode(const Piece& piece, const uint8_t* body,
                                       int64_t size) {
-  float* const reduced = reduced_ + piece.begin;
-  std::fill_n(reduced, piece.values, 0.0f);
-  return AddBody(piece, body, size, reduced);
+  std::fill_n(reduced_ + piece.begin, piece.values, 0.0f);
+  return Add(piece, body, size);
+}
+
+absl::Status CascadingSignHop::Add(const Piece& piece, const uint8_t* body,
+                                   int64_t size) {
+  TF_GC_RETURN_IF_ERROR(CheckBodySize(name(), size, BodySize(piece)));
+  float norm;
+  std::memcpy(&norm, body, kNormSize);
+  if (std::isinf(norm) || norm < 0) {
+    return absl::DataLossError(
+        absl::StrCat(name(), " message: the norm is ", norm));
+  }
+  const uint8_t* const packed = body + kNormSize;
+  TF_GC_RETURN_IF_ERROR(
+      CheckSigns(name(), packed, size - kNormSize, piece.values));
+  AddSigns(packed, norm, piece.values, reduced_ + piece.begin);
+  return absl::OkStatus();
 }
 
 }  // namespace tf_gc

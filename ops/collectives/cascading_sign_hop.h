@@ -4,6 +4,7 @@
 #define TF_GC_OPS_COLLECTIVES_CASCADING_SIGN_HOP_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "ops/collectives/hop.h"
@@ -31,19 +32,27 @@ class CascadingSignHop : public Hop {
   CascadingSignHop(const float* values, kernels::Seed seed, float* reduced)
       : values_(values), seed_(seed), reduced_(reduced) {}
 
+  const char* name() const override { return "cascading sign"; }
+  std::vector<TopologyKind> topologies() const override {
+    return {TopologyKind::kRing};
+  }
   Codec codec() const override { return Codec::kCascadingSign; }
   int64_t piece_values() const override { return int64_t{8} << 20; }
-  int64_t MaxBodySize(const Piece& piece, int count) const override;
+  int64_t MaxBodySize(const Piece& piece, Content content) const override;
 
   void Prepare(const BucketLayout& layout, int rank) override;
   void Start(const Piece& piece) override;
-  absl::Status Merge(const Piece& piece, int own, int incoming,
+  absl::Status Merge(const Piece& piece, const Aggregate& incoming,
                      const uint8_t* body, int64_t size) override;
-  int64_t Encode(const Piece& piece, int count, uint8_t* body) override;
+  int64_t Encode(const Piece& piece, const Aggregate& aggregate,
+                 uint8_t* body) override;
   absl::Status Decode(const Piece& piece, const uint8_t* body,
                       int64_t size) override;
 
  private:
+  // Adds what the body holds to the aggregate, if it is one.
+  absl::Status Add(const Piece& piece, const uint8_t* body, int64_t size);
+
   const float* const values_;
   const kernels::Seed seed_;
   float* const reduced_;  // holds the aggregates, too

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "ops/collectives/hop.h"
 #include "ops/wire/body.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc {
 
@@ -32,16 +33,20 @@ class ExactHop : public Hop {
   ExactHop(std::vector<ExactVariable<T>> variables, float divisor)
       : variables_(std::move(variables)), divisor_(divisor) {}
 
+  const char* name() const override { return "uncompressed"; }
+  std::vector<TopologyKind> topologies() const override {
+    return {TopologyKind::kSharded, TopologyKind::kRing, TopologyKind::kTree,
+            TopologyKind::kTorus};
+  }
   Codec codec() const override;
   int64_t piece_values() const override {
     return (int64_t{4} << 20) / sizeof(T);
   }
-  int64_t MaxBodySize(const Piece& piece, int) const override {
+  int64_t MaxBodySize(const Piece& piece, Content) const override {
     return piece.values * sizeof(T);
   }
 
   void Prepare(const BucketLayout& layout, int) override {
-    ranks_ = layout.ranks();
     sums_.reset(new float[layout.values()]);
   }
 
@@ -56,10 +61,9 @@ class ExactHop : public Hop {
     }
   }
 
-  absl::Status Merge(const Piece& piece, int, int, const uint8_t* body,
+  absl::Status Merge(const Piece& piece, const Aggregate&, const uint8_t* body,
                      int64_t size) override {
-    const absl::Status checked = CheckSize(piece, size);
-    if (!checked.ok()) return checked;
+    TF_GC_RETURN_IF_ERROR(CheckSize(piece, size));
     float* const sum = Sum(piece);
     for (int64_t i = 0; i < piece.values; ++i) {
       T value;
@@ -69,19 +73,21 @@ class ExactHop : public Hop {
     return absl::OkStatus();
   }
 
-  int64_t Encode(const Piece& piece, int count, uint8_t* body) override {
-    if (count == 1) {
+  int64_t Encode(const Piece& piece, const Aggregate& aggregate,
+                 uint8_t* body) override {
+    if (aggregate.ranks == 1) {
+      // Even the bits of a NaN arrive; the divisor is that of one rank.
       EncodeOwn(piece, body);
     } else {
-      EncodeSum(piece, count == ranks_ ? divisor_ : 1, body);
+      EncodeSum(piece, aggregate.content == Content::kResult ? divisor_ : 1,
+                body);
     }
     return piece.values * sizeof(T);
   }
 
   absl::Status Decode(const Piece& piece, const uint8_t* body,
                       int64_t size) override {
-    const absl::Status checked = CheckSize(piece, size);
-    if (!checked.ok()) return checked;
+    TF_GC_RETURN_IF_ERROR(CheckSize(piece, size));
     for (const Segment& segment : piece.segments) {
       const int64_t bytes = segment.length * sizeof(T);
       std::memcpy(variables_[segment.variable].reduced + segment.begin, body,
@@ -92,8 +98,8 @@ class ExactHop : public Hop {
   }
 
  private:
-  static absl::Status CheckSize(const Piece& piece, int64_t size) {
-    return CheckBodySize("uncompressed", size, piece.values * sizeof(T));
+  absl::Status CheckSize(const Piece& piece, int64_t size) const {
+    return CheckBodySize(name(), size, piece.values * sizeof(T));
   }
 
   const T* Values(const Segment& segment) const {
@@ -119,7 +125,6 @@ class ExactHop : public Hop {
 
   std::vector<ExactVariable<T>> variables_;
   const float divisor_;
-  int ranks_ = 0;
   // Of the bucket's values; where nothing is merged it is not touched, and so
   // takes no memory.
   std::unique_ptr<float[]> sums_;

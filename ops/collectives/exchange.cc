@@ -5,6 +5,13 @@
 #include "ops/wire/status.h"
 
 namespace tf_gc {
+namespace {
+
+Phase PhaseOf(Content content) {
+  return content == Content::kResult ? Phase::kSum : Phase::kContribution;
+}
+
+}  // namespace
 
 Pieces Exchange::shard(int rank) const {
   Pieces pieces;
@@ -12,44 +19,45 @@ Pieces Exchange::shard(int rank) const {
   return pieces;
 }
 
-Header Exchange::MakeHeader(Phase phase, const Piece& piece) const {
+Header Exchange::MakeHeader(Content content, const Piece& piece) const {
   return {hop_.codec(),
-          phase,
+          PhaseOf(content),
           piece.index,
           round_,
           static_cast<uint64_t>(piece.values),
           /*size=*/0};
 }
 
-void Exchange::Expect(int peer, Phase phase, int count, const Pieces& pieces) {
+void Exchange::Expect(int peer, Content content, const Pieces& pieces) {
   for (const Piece* const piece : pieces) {
-    mailbox_.Expect(peer, MakeHeader(phase, *piece),
-                    kHeaderSize + hop_.MaxBodySize(*piece, count));
+    mailbox_.Expect(peer, MakeHeader(content, *piece),
+                    kHeaderSize + hop_.MaxBodySize(*piece, content));
   }
 }
 
-Bytes Exchange::Encode(Phase phase, int count, const Piece& piece) {
-  const Bytes buffer(std::max(kHeaderSize + hop_.MaxBodySize(piece, count),
-                              Mailbox::kHeadSize));
-  Header header = MakeHeader(phase, piece);
+Bytes Exchange::Encode(const Aggregate& aggregate, const Piece& piece) {
+  const Bytes buffer(
+      std::max(kHeaderSize + hop_.MaxBodySize(piece, aggregate.content),
+               Mailbox::kHeadSize));
+  Header header = MakeHeader(aggregate.content, piece);
   header.size =
-      kHeaderSize + hop_.Encode(piece, count, buffer.data() + kHeaderSize);
+      kHeaderSize + hop_.Encode(piece, aggregate, buffer.data() + kHeaderSize);
   return Mailbox::Seal(header, buffer);
 }
 
-void Exchange::Send(const std::vector<int>& peers, Phase phase,
+void Exchange::Send(const std::vector<int>& peers, Content content,
                     const Piece& piece, const Bytes& message) {
-  mailbox_.Send(peers, phase, piece.index, message);
+  mailbox_.Send(peers, PhaseOf(content), piece.index, message);
   hop_.Count(piece, message.size() - kHeaderSize, peers.size(), &traffic_);
 }
 
-absl::Status Exchange::Merge(int peer, int own, int incoming,
+absl::Status Exchange::Merge(int peer, int own, const Aggregate& incoming,
                              const Piece& piece) {
   Bytes message;
-  hop_.Anticipate(piece, own, incoming);
+  hop_.Anticipate(piece, own, incoming.ranks);
   TF_GC_RETURN_IF_ERROR(
-      mailbox_.Take(peer, Phase::kContribution, piece.index, &message));
-  return hop_.Merge(piece, own, incoming, message.data() + kHeaderSize,
+      mailbox_.Take(peer, PhaseOf(incoming.content), piece.index, &message));
+  return hop_.Merge(piece, incoming, message.data() + kHeaderSize,
                     message.size() - kHeaderSize);
 }
 

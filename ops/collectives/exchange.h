@@ -38,20 +38,23 @@ class Exchange {
   const BucketLayout& layout() const { return layout_; }
   Pieces shard(int rank) const;
 
-  // Begins to receive aggregates of `count` ranks. Asking for every message at
-  // the start, none waits for a round trip.
-  void Expect(int peer, Phase phase, int count, const Pieces& pieces);
+  // What all ranks have contributed.
+  Aggregate result() const { return {Content::kResult, ranks()}; }
 
-  // Makes the message with this rank's aggregate of `count` ranks.
-  Bytes Encode(Phase phase, int count, const Piece& piece);
+  // Begins to receive messages. Asking for every one at the start, none waits
+  // for a round trip.
+  void Expect(int peer, Content content, const Pieces& pieces);
+
+  // Makes the message with this rank's aggregate.
+  Bytes Encode(const Aggregate& aggregate, const Piece& piece);
 
   // Sends a message that was just encoded, or that was taken.
-  void Send(const std::vector<int>& peers, Phase phase, const Piece& piece,
+  void Send(const std::vector<int>& peers, Content content, const Piece& piece,
             const Bytes& message);
 
-  // Waits for an aggregate of `incoming` ranks, and merges it into this rank's
-  // of `own`.
-  absl::Status Merge(int peer, int own, int incoming, const Piece& piece);
+  // Waits for an aggregate, and merges it into this rank's of `own` ranks.
+  absl::Status Merge(int peer, int own, const Aggregate& incoming,
+                     const Piece& piece);
 
   // Waits for a result.
   absl::Status Take(int peer, const Piece& piece, Bytes* message) {
@@ -66,7 +69,7 @@ class Exchange {
   const std::vector<VariableTraffic>& traffic() const { return traffic_; }
 
  private:
-  Header MakeHeader(Phase phase, const Piece& piece) const;
+  Header MakeHeader(Content content, const Piece& piece) const;
 
   const BucketLayout& layout_;
   const int rank_;

@@ -9,11 +9,10 @@
 #include "ops/kernels/bit_packing.h"
 #include "ops/kernels/table_sum.h"
 #include "ops/wire/body.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc {
 namespace {
-
-constexpr char kMessage[] = "lane";
 
 // A body has no alignment of its own.
 template <typename Lane>
@@ -57,9 +56,10 @@ Codec LaneHop<Lane>::codec() const {
 }
 
 template <typename Lane>
-int64_t LaneHop<Lane>::MaxBodySize(const Piece& piece, int count) const {
-  return count == 1 ? kernels::PackedSize(piece.values, bits_)
-                    : piece.values * static_cast<int64_t>(sizeof(Lane));
+int64_t LaneHop<Lane>::MaxBodySize(const Piece& piece, Content content) const {
+  return content == Content::kContribution
+             ? kernels::PackedSize(piece.values, bits_)
+             : piece.values * static_cast<int64_t>(sizeof(Lane));
 }
 
 template <typename Lane>
@@ -75,16 +75,17 @@ void LaneHop<Lane>::Start(const Piece& piece) {
 }
 
 template <typename Lane>
-absl::Status LaneHop<Lane>::Merge(const Piece& piece, int, int incoming,
+absl::Status LaneHop<Lane>::Merge(const Piece& piece, const Aggregate& incoming,
                                   const uint8_t* body, int64_t size) {
   return Add(piece, incoming, body, size);
 }
 
 template <typename Lane>
-int64_t LaneHop<Lane>::Encode(const Piece& piece, int count, uint8_t* body) {
-  const int64_t size = MaxBodySize(piece, count);
+int64_t LaneHop<Lane>::Encode(const Piece& piece, const Aggregate& aggregate,
+                              uint8_t* body) {
+  const int64_t size = MaxBodySize(piece, aggregate.content);
   if (size == 0) return 0;
-  if (count == 1) {
+  if (aggregate.content == Content::kContribution) {
     std::memcpy(body, packed_ + kernels::PackedSize(piece.begin, bits_), size);
   } else {
     std::memcpy(body, sums_ + piece.begin, size);
@@ -96,16 +97,17 @@ template <typename Lane>
 absl::Status LaneHop<Lane>::Decode(const Piece& piece, const uint8_t* body,
                                    int64_t size) {
   Clear(piece);
-  return Add(piece, ranks_, body, size);
+  return Add(piece, {Content::kResult, ranks_}, body, size);
 }
 
 template <typename Lane>
-absl::Status LaneHop<Lane>::Add(const Piece& piece, int count,
+absl::Status LaneHop<Lane>::Add(const Piece& piece, const Aggregate& aggregate,
                                 const uint8_t* body, int64_t size) {
-  const absl::Status checked =
-      CheckBodySize(kMessage, size, MaxBodySize(piece, count));
-  if (!checked.ok()) return checked;
-  return count == 1 ? AddIndices(piece, body) : AddLanes(piece, count, body);
+  TF_GC_RETURN_IF_ERROR(
+      CheckBodySize(name(), size, MaxBodySize(piece, aggregate.content)));
+  return aggregate.content == Content::kContribution
+             ? AddIndices(piece, body)
+             : AddLanes(piece, aggregate.ranks, body);
 }
 
 template <typename Lane>
@@ -122,14 +124,14 @@ absl::Status LaneHop<Lane>::AddIndices(const Piece& piece,
 }
 
 template <typename Lane>
-absl::Status LaneHop<Lane>::AddLanes(const Piece& piece, int count,
+absl::Status LaneHop<Lane>::AddLanes(const Piece& piece, int ranks,
                                      const uint8_t* body) {
   // Larger lanes might overflow on the way.
   const int64_t largest = LargestLane<Lane>(body, piece.values);
-  if (largest > count * largest_) {
+  if (largest > ranks * largest_) {
     return absl::DataLossError(absl::StrCat(
-        "lane message: a lane is ", largest, ", but ", count,
-        " workers have no more than ", count * largest_, " in all"));
+        "lane message: a lane is ", largest, ", but ", ranks,
+        " workers have no more than ", ranks * largest_, " in all"));
   }
   AddLanesOf<Lane>(body, piece.values, sums_ + piece.begin);
   return absl::OkStatus();

@@ -24,26 +24,31 @@ class LaneHop : public Hop {
   // ranks fits in a lane. Writes the n `sums`. The arrays must outlive the hop.
   LaneHop(const uint8_t* packed, std::vector<Lane> table, int bits, Lane* sums);
 
+  const char* name() const override { return "lane"; }
+  std::vector<TopologyKind> topologies() const override {
+    return {TopologyKind::kSharded, TopologyKind::kRing, TopologyKind::kTorus};
+  }
   Codec codec() const override;
   int64_t piece_values() const override {
     return (int64_t{4} << 20) / sizeof(Lane);
   }
-  int64_t MaxBodySize(const Piece& piece, int count) const override;
+  int64_t MaxBodySize(const Piece& piece, Content content) const override;
 
   void Prepare(const BucketLayout& layout, int rank) override;
   void Start(const Piece& piece) override;
-  absl::Status Merge(const Piece& piece, int own, int incoming,
+  absl::Status Merge(const Piece& piece, const Aggregate& incoming,
                      const uint8_t* body, int64_t size) override;
-  int64_t Encode(const Piece& piece, int count, uint8_t* body) override;
+  int64_t Encode(const Piece& piece, const Aggregate& aggregate,
+                 uint8_t* body) override;
   absl::Status Decode(const Piece& piece, const uint8_t* body,
                       int64_t size) override;
 
  private:
-  // Adds the aggregate of `count` ranks to the sums.
-  absl::Status Add(const Piece& piece, int count, const uint8_t* body,
-                   int64_t size);
+  // Adds an aggregate to the sums.
+  absl::Status Add(const Piece& piece, const Aggregate& aggregate,
+                   const uint8_t* body, int64_t size);
   absl::Status AddIndices(const Piece& piece, const uint8_t* body);
-  absl::Status AddLanes(const Piece& piece, int count, const uint8_t* body);
+  absl::Status AddLanes(const Piece& piece, int ranks, const uint8_t* body);
   void Clear(const Piece& piece);
 
   const uint8_t* const packed_;

@@ -1,7 +1,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "ops/collectives/topology.h"
+#include "ops/collectives/all_reduce.h"
 #include "ops/wire/status.h"
 
 namespace tf_gc {
@@ -14,14 +14,14 @@ absl::Status ShardedServerAllReduce(Exchange* exchange) {
   for (int d = 1; d < ranks; ++d) peers.push_back((rank + d) % ranks);
 
   for (const int peer : peers) {
-    exchange->Expect(peer, Phase::kContribution, 1, own);
-    exchange->Expect(peer, Phase::kSum, ranks, exchange->shard(peer));
+    exchange->Expect(peer, Content::kContribution, own);
+    exchange->Expect(peer, Content::kResult, exchange->shard(peer));
   }
   exchange->hop().Prepare(exchange->layout(), rank);
   for (const int peer : peers) {
     for (const Piece* const piece : exchange->shard(peer)) {
-      exchange->Send({peer}, Phase::kContribution, *piece,
-                     exchange->Encode(Phase::kContribution, 1, *piece));
+      exchange->Send({peer}, Content::kContribution, *piece,
+                     exchange->Encode(Aggregate::Contribution(), *piece));
     }
   }
   std::vector<Bytes> results;
@@ -29,10 +29,11 @@ absl::Status ShardedServerAllReduce(Exchange* exchange) {
     exchange->hop().Start(*piece);
     int count = 1;
     for (const int peer : peers) {
-      TF_GC_RETURN_IF_ERROR(exchange->Merge(peer, count++, 1, *piece));
+      TF_GC_RETURN_IF_ERROR(
+          exchange->Merge(peer, count++, Aggregate::Contribution(), *piece));
     }
-    results.push_back(exchange->Encode(Phase::kSum, ranks, *piece));
-    exchange->Send(peers, Phase::kSum, *piece, results.back());
+    results.push_back(exchange->Encode(exchange->result(), *piece));
+    exchange->Send(peers, Content::kResult, *piece, results.back());
   }
   TF_GC_RETURN_IF_ERROR(exchange->hop().Commit());
   for (size_t p = 0; p < own.size(); ++p) {

@@ -4,11 +4,11 @@
 
 #include "ops/kernels/signs.h"
 #include "ops/wire/body.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc {
 namespace {
 
-constexpr char kMessage[] = "sign majority";
 constexpr uint16_t kBits[8] = {1, 2, 4, 8, 16, 32, 64, 128};
 
 int64_t BodySize(const Piece& piece) {
@@ -41,12 +41,11 @@ void PackMajority(const uint16_t* counts, int64_t bytes, int ranks,
 
 }  // namespace
 
-int64_t SignMajorityHop::MaxBodySize(const Piece& piece, int) const {
+int64_t SignMajorityHop::MaxBodySize(const Piece& piece, Content) const {
   return BodySize(piece);
 }
 
 void SignMajorityHop::Prepare(const BucketLayout& layout, int) {
-  ranks_ = layout.ranks();
   positive_.reset(new uint16_t[8 * kernels::SignPackedSize(layout.values())]);
 }
 
@@ -56,27 +55,29 @@ void SignMajorityHop::Start(const Piece& piece) {
   AddBits(packed_ + piece.begin / 8, BodySize(piece), counts);
 }
 
-absl::Status SignMajorityHop::Merge(const Piece& piece, int, int,
+absl::Status SignMajorityHop::Merge(const Piece& piece, const Aggregate&,
                                     const uint8_t* body, int64_t size) {
-  const absl::Status checked = CheckSigns(kMessage, body, size, piece.values);
-  if (checked.ok()) AddBits(body, size, positive_.get() + piece.begin);
-  return checked;
+  TF_GC_RETURN_IF_ERROR(CheckSigns(name(), body, size, piece.values));
+  AddBits(body, size, positive_.get() + piece.begin);
+  return absl::OkStatus();
 }
 
-int64_t SignMajorityHop::Encode(const Piece& piece, int count, uint8_t* body) {
-  if (count == ranks_) {
-    PackMajority(positive_.get() + piece.begin, BodySize(piece), ranks_, body);
-  } else {
+int64_t SignMajorityHop::Encode(const Piece& piece, const Aggregate& aggregate,
+                                uint8_t* body) {
+  if (aggregate.content == Content::kContribution) {
     std::copy_n(packed_ + piece.begin / 8, BodySize(piece), body);
+  } else {
+    PackMajority(positive_.get() + piece.begin, BodySize(piece),
+                 aggregate.ranks, body);
   }
   return BodySize(piece);
 }
 
 absl::Status SignMajorityHop::Decode(const Piece& piece, const uint8_t* body,
                                      int64_t size) {
-  const absl::Status checked = CheckSigns(kMessage, body, size, piece.values);
-  if (checked.ok()) std::copy_n(body, size, majority_ + piece.begin / 8);
-  return checked;
+  TF_GC_RETURN_IF_ERROR(CheckSigns(name(), body, size, piece.values));
+  std::copy_n(body, size, majority_ + piece.begin / 8);
+  return absl::OkStatus();
 }
 
 }  // namespace tf_gc

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "ops/collectives/hop.h"
@@ -15,9 +16,6 @@ namespace tf_gc {
 // is positive where at least half of them are (Bernstein et al., signSGD, ICML
 // 2018; a tie is positive, as the sign of 0 is). The bucket is one vector of n
 // signs.
-//
-// A message holds what one rank has contributed, or all: this is for the
-// sharded server.
 class SignMajorityHop : public Hop {
  public:
   static constexpr int kMaxRanks = UINT16_MAX;
@@ -27,23 +25,27 @@ class SignMajorityHop : public Hop {
   SignMajorityHop(const uint8_t* packed, uint8_t* majority)
       : packed_(packed), majority_(majority) {}
 
+  const char* name() const override { return "sign majority"; }
+  std::vector<TopologyKind> topologies() const override {
+    return {TopologyKind::kSharded};
+  }
   Codec codec() const override { return Codec::kSignMajority; }
   int64_t piece_values() const override { return int64_t{8} << 20; }
-  int64_t MaxBodySize(const Piece& piece, int count) const override;
+  int64_t MaxBodySize(const Piece& piece, Content content) const override;
 
   // There are at most kMaxRanks.
   void Prepare(const BucketLayout& layout, int rank) override;
   void Start(const Piece& piece) override;
-  absl::Status Merge(const Piece& piece, int own, int incoming,
+  absl::Status Merge(const Piece& piece, const Aggregate& incoming,
                      const uint8_t* body, int64_t size) override;
-  int64_t Encode(const Piece& piece, int count, uint8_t* body) override;
+  int64_t Encode(const Piece& piece, const Aggregate& aggregate,
+                 uint8_t* body) override;
   absl::Status Decode(const Piece& piece, const uint8_t* body,
                       int64_t size) override;
 
  private:
   const uint8_t* const packed_;
   uint8_t* const majority_;
-  int ranks_ = 0;
   // Of the bucket's values, up to whole bytes of signs; where nothing is merged
   // it is not touched, and so takes no memory.
   std::unique_ptr<uint16_t[]> positive_;

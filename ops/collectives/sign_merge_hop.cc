@@ -4,11 +4,10 @@
 
 #include "ops/wire/body.h"
 #include "ops/wire/seeds.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc {
 namespace {
-
-constexpr char kMessage[] = "sign merge";
 
 // What the transient vector is drawn from, in parts that stay in the cache.
 constexpr int64_t kZeros = 256 * kernels::kSignMergeUnit;
@@ -20,7 +19,7 @@ int64_t BodySize(const Piece& piece) {
 
 }  // namespace
 
-int64_t SignMergeHop::MaxBodySize(const Piece& piece, int) const {
+int64_t SignMergeHop::MaxBodySize(const Piece& piece, Content) const {
   return BodySize(piece);
 }
 
@@ -43,10 +42,9 @@ void SignMergeHop::Anticipate(const Piece& piece, int own, int incoming) {
   }
 }
 
-absl::Status SignMergeHop::Merge(const Piece& piece, int, int,
+absl::Status SignMergeHop::Merge(const Piece& piece, const Aggregate&,
                                  const uint8_t* body, int64_t size) {
-  const absl::Status checked = CheckSigns(kMessage, body, size, piece.values);
-  if (!checked.ok()) return checked;
+  TF_GC_RETURN_IF_ERROR(CheckSigns(name(), body, size, piece.values));
   uint8_t* const own = merged_ + piece.begin / 8;
   const uint8_t* const transient = transient_.data();
   for (int64_t i = 0; i < size; ++i) {
@@ -55,17 +53,19 @@ absl::Status SignMergeHop::Merge(const Piece& piece, int, int,
   return absl::OkStatus();
 }
 
-int64_t SignMergeHop::Encode(const Piece& piece, int count, uint8_t* body) {
-  std::copy_n((count == 1 ? packed_ : merged_) + piece.begin / 8,
-              BodySize(piece), body);
+int64_t SignMergeHop::Encode(const Piece& piece, const Aggregate& aggregate,
+                             uint8_t* body) {
+  const uint8_t* const signs =
+      aggregate.content == Content::kContribution ? packed_ : merged_;
+  std::copy_n(signs + piece.begin / 8, BodySize(piece), body);
   return BodySize(piece);
 }
 
 absl::Status SignMergeHop::Decode(const Piece& piece, const uint8_t* body,
                                   int64_t size) {
-  const absl::Status checked = CheckSigns(kMessage, body, size, piece.values);
-  if (checked.ok()) std::copy_n(body, size, merged_ + piece.begin / 8);
-  return checked;
+  TF_GC_RETURN_IF_ERROR(CheckSigns(name(), body, size, piece.values));
+  std::copy_n(body, size, merged_ + piece.begin / 8);
+  return absl::OkStatus();
 }
 
 }  // namespace tf_gc

@@ -28,18 +28,23 @@ class SignMergeHop : public Hop {
   SignMergeHop(const uint8_t* packed, kernels::Seed seed, uint8_t* merged)
       : packed_(packed), seed_(seed), merged_(merged) {}
 
+  const char* name() const override { return "sign merge"; }
+  std::vector<TopologyKind> topologies() const override {
+    return {TopologyKind::kRing, TopologyKind::kTorus};
+  }
   Codec codec() const override { return Codec::kSignMerge; }
   int64_t piece_values() const override { return int64_t{8} << 20; }
   // A stream of random numbers can only be cut at these places.
   int64_t alignment() const override { return 8 * kernels::kSignMergeUnit; }
-  int64_t MaxBodySize(const Piece& piece, int count) const override;
+  int64_t MaxBodySize(const Piece& piece, Content content) const override;
 
   void Prepare(const BucketLayout& layout, int rank) override;
   void Start(const Piece& piece) override;
   void Anticipate(const Piece& piece, int own, int incoming) override;
-  absl::Status Merge(const Piece& piece, int own, int incoming,
+  absl::Status Merge(const Piece& piece, const Aggregate& incoming,
                      const uint8_t* body, int64_t size) override;
-  int64_t Encode(const Piece& piece, int count, uint8_t* body) override;
+  int64_t Encode(const Piece& piece, const Aggregate& aggregate,
+                 uint8_t* body) override;
   absl::Status Decode(const Piece& piece, const uint8_t* body,
                       int64_t size) override;
 

@@ -91,8 +91,8 @@ ThreeLcHop::ThreeLcHop(std::vector<ThreeLcVariable>* variables,
       scales_(variables->size()),
       non_finite_(variables->size()) {}
 
-int64_t ThreeLcHop::MaxBodySize(const Piece& piece, int count) const {
-  int64_t size = count == 1 ? FlagBytes() : 0;
+int64_t ThreeLcHop::MaxBodySize(const Piece& piece, Content content) const {
+  int64_t size = content == Content::kContribution ? FlagBytes() : 0;
   for (const Segment& segment : piece.segments) {
     size += kScaleSize + kernels::QuarticSize(segment.length);
   }
@@ -100,7 +100,6 @@ int64_t ThreeLcHop::MaxBodySize(const Piece& piece, int count) const {
 }
 
 void ThreeLcHop::Prepare(const BucketLayout& layout, int rank) {
-  ranks_ = layout.ranks();
   // The values that the rank serves itself are looked at, but do not count for
   // the scale: what is left of sums there is larger than what is sent.
   std::vector<float> max_abs(variables_.size());
@@ -125,10 +124,12 @@ void ThreeLcHop::Prepare(const BucketLayout& layout, int rank) {
   }
 }
 
-int64_t ThreeLcHop::Encode(const Piece& piece, int count, uint8_t* body) {
+int64_t ThreeLcHop::Encode(const Piece& piece, const Aggregate& aggregate,
+                           uint8_t* body) {
   encoded_sizes_.clear();
-  return count == ranks_ ? EncodeSum(piece, body)
-                         : EncodeContribution(piece, body);
+  return aggregate.content == Content::kContribution
+             ? EncodeContribution(piece, body)
+             : EncodeSum(piece, body);
 }
 
 void ThreeLcHop::Count(const Piece& piece, int64_t, int receivers,
@@ -175,7 +176,7 @@ void ThreeLcHop::Start(const Piece& piece) {
   }
 }
 
-absl::Status ThreeLcHop::Merge(const Piece& piece, int, int,
+absl::Status ThreeLcHop::Merge(const Piece& piece, const Aggregate&,
                                const uint8_t* body, int64_t size) {
   if (size < FlagBytes()) {
     return absl::DataLossError("3LC message: the non-finite flags are missing");

@@ -31,9 +31,6 @@ struct ThreeLcVariable {
 // exactly and leaves nothing. So the residuals of all ranks add up to all that
 // is undelivered, in units of the sum.
 //
-// A message holds what one rank has contributed, or all: this is for the
-// sharded server.
-//
 // A variable that is non-finite on any rank becomes NaN on all, and its
 // residual is not to be replaced. Every contribution tells every server which
 // variables those are, so that all know before anything is committed.
@@ -46,15 +43,20 @@ class ThreeLcHop : public Hop {
   ThreeLcHop(std::vector<ThreeLcVariable>* variables, float sparsity_multiplier,
              float divisor, CommitCallback commit);
 
+  const char* name() const override { return "3LC"; }
+  std::vector<TopologyKind> topologies() const override {
+    return {TopologyKind::kSharded};
+  }
   Codec codec() const override { return Codec::kThreeLc; }
   int64_t piece_values() const override { return int64_t{8} << 20; }
-  int64_t MaxBodySize(const Piece& piece, int count) const override;
+  int64_t MaxBodySize(const Piece& piece, Content content) const override;
 
   void Prepare(const BucketLayout& layout, int rank) override;
   void Start(const Piece& piece) override;
-  absl::Status Merge(const Piece& piece, int own, int incoming,
+  absl::Status Merge(const Piece& piece, const Aggregate& incoming,
                      const uint8_t* body, int64_t size) override;
-  int64_t Encode(const Piece& piece, int count, uint8_t* body) override;
+  int64_t Encode(const Piece& piece, const Aggregate& aggregate,
+                 uint8_t* body) override;
   absl::Status Commit() override;
   absl::Status Decode(const Piece& piece, const uint8_t* body,
                       int64_t size) override;
@@ -71,7 +73,6 @@ class ThreeLcHop : public Hop {
   const float sparsity_multiplier_;
   const float divisor_;
   const CommitCallback commit_;
-  int ranks_ = 0;
   // Of what this rank sends of each variable; NaN where that is non-finite
   // here.
   std::vector<float> scales_;

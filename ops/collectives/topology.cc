@@ -1,6 +1,7 @@
 #include "ops/collectives/topology.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -8,11 +9,23 @@
 namespace tf_gc {
 namespace {
 
-absl::Status CheckRows(const std::string& name, int rows, int ranks) {
-  if (name != "torus" && rows != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rows must be 1 for the topology ", name, ", got ", rows,
-                     ": only a torus has rows"));
+// In the order of TopologyKind.
+constexpr const char* kNames[] = {"sharded", "ring", "tree", "torus"};
+
+}  // namespace
+
+std::string TopologyNames(const std::vector<TopologyKind>& kinds) {
+  return absl::StrJoin(kinds, ", ", [](std::string* names, TopologyKind kind) {
+    names->append(kNames[static_cast<int>(kind)]);
+  });
+}
+
+absl::Status CheckTopology(const Topology& topology, int ranks) {
+  const int rows = topology.rows;
+  if (topology.kind != TopologyKind::kTorus && rows != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rows must be 1 for the topology ", TopologyNames({topology.kind}),
+        ", got ", rows, ": only a torus has rows"));
   }
   if (rows < 1 || ranks % rows != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -21,33 +34,17 @@ absl::Status CheckRows(const std::string& name, int rows, int ranks) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
 absl::Status ParseTopology(const std::string& name, int rows, int ranks,
-                           const std::vector<std::string>& supported,
                            Topology* topology) {
-  if (std::find(supported.begin(), supported.end(), name) == supported.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("topology must be one of ", absl::StrJoin(supported, ", "),
-                     ", got ", name));
+  const auto* const found =
+      std::find(std::begin(kNames), std::end(kNames), name);
+  if (found == std::end(kNames)) {
+    return absl::InvalidArgumentError(absl::StrCat("topology must be one of ",
+                                                   absl::StrJoin(kNames, ", "),
+                                                   ", got ", name));
   }
-  const absl::Status rows_checked = CheckRows(name, rows, ranks);
-  if (!rows_checked.ok()) return rows_checked;
-  if (name == "sharded") {
-    *topology = ShardedServerAllReduce;
-  } else if (name == "ring") {
-    *topology = RingAllReduce;
-  } else if (name == "tree") {
-    *topology = TreeAllReduce;
-  } else if (name == "torus") {
-    *topology = [rows, columns = ranks / rows](Exchange* exchange) {
-      return TorusAllReduce(rows, columns, exchange);
-    };
-  } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no topology ", name));
-  }
-  return absl::OkStatus();
+  *topology = {static_cast<TopologyKind>(found - kNames), rows};
+  return CheckTopology(*topology, ranks);
 }
 
 }  // namespace tf_gc

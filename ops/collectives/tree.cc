@@ -1,8 +1,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "ops/collectives/all_reduce.h"
 #include "ops/collectives/binomial_tree.h"
-#include "ops/collectives/topology.h"
 #include "ops/wire/status.h"
 
 namespace tf_gc {
@@ -17,30 +17,33 @@ absl::Status TreeAllReduce(Exchange* exchange) {
     pieces.insert(pieces.end(), shard.begin(), shard.end());
   }
 
+  const auto subtree = [&](size_t child) {
+    return Aggregate::Partial(tree.subtree_size(child));
+  };
   for (size_t child = 0; child < children.size(); ++child) {
-    exchange->Expect(children[child], Phase::kContribution,
-                     tree.subtree_size(child), pieces);
+    exchange->Expect(children[child], subtree(child).content, pieces);
   }
   if (!tree.is_root()) {
-    exchange->Expect(tree.parent(), Phase::kSum, ranks, pieces);
+    exchange->Expect(tree.parent(), Content::kResult, pieces);
   }
   exchange->hop().Prepare(exchange->layout(), exchange->rank());
   std::vector<Bytes> results(pieces.size());
   for (size_t p = 0; p < pieces.size(); ++p) {
     const Piece& piece = *pieces[p];
     int count = 1;
-    if (!children.empty()) exchange->hop().Start(piece);
+    if (!children.empty() || tree.is_root()) exchange->hop().Start(piece);
     for (size_t child = 0; child < children.size(); ++child) {
-      TF_GC_RETURN_IF_ERROR(exchange->Merge(children[child], count,
-                                            tree.subtree_size(child), piece));
+      TF_GC_RETURN_IF_ERROR(
+          exchange->Merge(children[child], count, subtree(child), piece));
       count += tree.subtree_size(child);
     }
     if (tree.is_root()) {
-      results[p] = exchange->Encode(Phase::kSum, ranks, piece);
-      exchange->Send(children, Phase::kSum, piece, results[p]);
+      results[p] = exchange->Encode(exchange->result(), piece);
+      exchange->Send(children, Content::kResult, piece, results[p]);
     } else {
-      exchange->Send({tree.parent()}, Phase::kContribution, piece,
-                     exchange->Encode(Phase::kContribution, count, piece));
+      const Aggregate own = Aggregate::Partial(count);
+      exchange->Send({tree.parent()}, own.content, piece,
+                     exchange->Encode(own, piece));
     }
   }
   TF_GC_RETURN_IF_ERROR(exchange->hop().Commit());
@@ -48,7 +51,7 @@ absl::Status TreeAllReduce(Exchange* exchange) {
     if (!tree.is_root()) {
       TF_GC_RETURN_IF_ERROR(
           exchange->Take(tree.parent(), *pieces[p], &results[p]));
-      exchange->Send(children, Phase::kSum, *pieces[p], results[p]);
+      exchange->Send(children, Content::kResult, *pieces[p], results[p]);
     }
     TF_GC_RETURN_IF_ERROR(exchange->Decode(*pieces[p], results[p]));
   }

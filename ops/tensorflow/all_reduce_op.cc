@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "ops/collectives/topology.h"
+#include "ops/collectives/all_reduce.h"
 
 namespace tf_gc {
 
@@ -32,8 +32,9 @@ absl::Status AllReduceOp::Run(tensorflow::OpKernelContext* context,
   }
   return AllReduce(context, [&](Hop* hop) {
     std::vector<VariableTraffic> traffic;
-    TF_RETURN_IF_ERROR(tf_gc::AllReduce(sizes, ShardedServerAllReduce, hop,
-                                        *session, &traffic));
+    TF_RETURN_IF_ERROR(tf_gc::AllReduce(
+        sizes, {TopologyKind::kSharded}, session->rank, session->ranks,
+        session->round, hop, session->mailbox, &traffic));
     session->traffic.steps = 1;
     for (int v = 0; v < variables; ++v) {
       session->traffic.values_sent[v] = traffic[v].values;

@@ -15,11 +15,11 @@
       .SetIsStateful()                    \
       .SetIsDistributedCommunication()
 
-// The attributes of an exchange that has a choice of topologies, given as a
-// list: "{'sharded', 'ring'}".
-#define TF_GC_TOPOLOGY_EXCHANGE_OP(name, topologies) \
-  TF_GC_EXCHANGE_OP(name)                            \
-      .Attr("topology: " topologies)                 \
+// The attributes of an exchange that has a choice of topologies: it runs on
+// those that its hop names.
+#define TF_GC_TOPOLOGY_EXCHANGE_OP(name, topology)                             \
+  TF_GC_EXCHANGE_OP(name)                                                      \
+      .Attr("topology: {'sharded', 'ring', 'tree', 'torus'} = '" topology "'") \
       .Attr("rows: int >= 1 = 1")
 
 #endif  // TF_GC_OPS_TENSORFLOW_EXCHANGE_DECLARATION_H_

@@ -17,7 +17,6 @@
 namespace tf_gc {
 namespace {
 
-using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
@@ -25,8 +24,7 @@ using ::tensorflow::TensorShape;
 template <typename T>
 class ExchangeSumOp : public HopOp {
  public:
-  explicit ExchangeSumOp(OpKernelConstruction* context)
-      : HopOp(context, {"sharded", "ring", "tree", "torus"}) {}
+  using HopOp::HopOp;
 
  private:
   absl::Status Run(OpKernelContext* context, Session* session) override {

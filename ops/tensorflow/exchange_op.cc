@@ -8,8 +8,6 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "ops/collectives/bucket_layout.h"
-#include "ops/collectives/exchange.h"
 #include "ops/tensorflow/collective_transport.h"
 #include "ops/tensorflow/handles.h"
 
@@ -69,18 +67,6 @@ absl::Status Abort(OpKernelContext* context, const absl::Status& status) {
 }
 
 }  // namespace
-
-absl::Status AllReduce(const std::vector<int64_t>& sizes,
-                       const Topology& topology, Hop* hop,
-                       const Session& session,
-                       std::vector<VariableTraffic>* traffic) {
-  const BucketLayout layout(sizes, session.ranks, hop->piece_values(),
-                            hop->alignment());
-  Exchange exchange(&layout, session.rank, session.round, hop, session.mailbox);
-  TF_RETURN_IF_ERROR(topology(&exchange));
-  *traffic = exchange.traffic();
-  return absl::OkStatus();
-}
 
 ExchangeOp::ExchangeOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
   OP_REQUIRES_OK(context, context->GetAttr("group_key", &group_key_));

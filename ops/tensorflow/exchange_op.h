@@ -4,12 +4,8 @@
 #define TF_GC_OPS_TENSORFLOW_EXCHANGE_OP_H_
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
-#include "ops/collectives/hop.h"
 #include "ops/collectives/mailbox.h"
-#include "ops/collectives/topology.h"
 #include "ops/tensorflow/bucket.h"
 #include "tensorflow/core/framework/collective.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -26,13 +22,6 @@ struct Session {
   // without it.
   Traffic traffic;
 };
-
-// One rank's side of an all-reduce of variables of these sizes; returns what
-// was sent of each.
-absl::Status AllReduce(const std::vector<int64_t>& sizes,
-                       const Topology& topology, Hop* hop,
-                       const Session& session,
-                       std::vector<VariableTraffic>* traffic);
 
 // Runs on a thread of the collective executor's unbounded queue, resolves the
 // group, and calls the subclass's Run while no other exchange of the bucket is

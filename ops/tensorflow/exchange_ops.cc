@@ -39,8 +39,7 @@ absl::Status ExchangeBroadcastShape(InferenceContext* c) {
 
 }  // namespace
 
-TF_GC_TOPOLOGY_EXCHANGE_OP("TfGc>ExchangeSum",
-                           "{'sharded', 'ring', 'tree', 'torus'} = 'sharded'")
+TF_GC_TOPOLOGY_EXCHANGE_OP("TfGc>ExchangeSum", "sharded")
     .Attr("T: {float, half, bfloat16}")
     .Input("values: T")
     .Input("bucket: resource")

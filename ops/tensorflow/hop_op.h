@@ -4,8 +4,7 @@
 #define TF_GC_OPS_TENSORFLOW_HOP_OP_H_
 
 #include <cstdint>
-#include <string>
-#include <vector>
+#include <optional>
 
 #include "ops/collectives/hop.h"
 #include "ops/collectives/topology.h"
@@ -17,19 +16,15 @@ namespace tf_gc {
 // What travels belongs to all variables of the bucket together.
 class HopOp : public ExchangeOp {
  public:
-  // The topology is that of the attributes `topology` and `rows`, which must be
-  // one of `supported`.
-  HopOp(tensorflow::OpKernelConstruction* context,
-        const std::vector<std::string>& supported);
-  // The op has no such attributes.
-  HopOp(tensorflow::OpKernelConstruction* context, Topology topology);
+  explicit HopOp(tensorflow::OpKernelConstruction* context);
 
  protected:
-  // All-reduces a vector of `values` values.
+  // All-reduces a vector of `values` values, on the topology of the attributes
+  // `topology` and `rows`, or on the hop's first if the op has none.
   absl::Status AllReduce(int64_t values, Hop* hop, Session* session) const;
 
  private:
-  Topology topology_;
+  std::optional<Topology> topology_;  // of the attributes
 };
 
 }  // namespace tf_gc

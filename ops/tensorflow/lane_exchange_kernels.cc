@@ -27,8 +27,7 @@ using ::tensorflow::TensorShape;
 template <typename Lane>
 class ExchangeLaneSumOp : public HopOp {
  public:
-  explicit ExchangeLaneSumOp(OpKernelConstruction* context)
-      : HopOp(context, {"sharded", "ring", "torus"}) {
+  explicit ExchangeLaneSumOp(OpKernelConstruction* context) : HopOp(context) {
     OP_REQUIRES_OK(context, GetBits(context, &bits_));
   }
 

@@ -30,8 +30,7 @@ absl::Status ExchangeLaneSumShape(InferenceContext* c) {
 
 }  // namespace
 
-TF_GC_TOPOLOGY_EXCHANGE_OP("TfGc>ExchangeLaneSum",
-                           "{'sharded', 'ring', 'torus'} = 'sharded'")
+TF_GC_TOPOLOGY_EXCHANGE_OP("TfGc>ExchangeLaneSum", "sharded")
     .Attr("bits: int")
     .Attr("lanes: {uint8, uint16}")
     .Attr("Tsize: {int32, int64} = DT_INT32")

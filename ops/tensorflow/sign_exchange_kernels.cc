@@ -6,7 +6,6 @@
 #include "ops/collectives/cascading_sign_hop.h"
 #include "ops/collectives/sign_majority_hop.h"
 #include "ops/collectives/sign_merge_hop.h"
-#include "ops/collectives/topology.h"
 #include "ops/tensorflow/hop_op.h"
 #include "ops/tensorflow/inputs.h"
 #include "ops/tensorflow/registration.h"
@@ -23,8 +22,7 @@ using ::tensorflow::Tensor;
 
 class ExchangeSignMergeOp : public HopOp {
  public:
-  explicit ExchangeSignMergeOp(OpKernelConstruction* context)
-      : HopOp(context, {"ring", "torus"}) {}
+  using HopOp::HopOp;
 
  private:
   absl::Status Run(OpKernelContext* context, Session* session) override {
@@ -43,7 +41,7 @@ class ExchangeSignMergeOp : public HopOp {
 class ExchangeSignMajorityOp : public HopOp {
  public:
   explicit ExchangeSignMajorityOp(OpKernelConstruction* context)
-      : HopOp(context, ShardedServerAllReduce) {
+      : HopOp(context) {
     OP_REQUIRES(context, group_size() <= SignMajorityHop::kMaxRanks,
                 absl::InvalidArgumentError(absl::StrCat(
                     "group_size must be at most ", SignMajorityHop::kMaxRanks,
@@ -64,8 +62,7 @@ class ExchangeSignMajorityOp : public HopOp {
 
 class ExchangeCascadingSignOp : public HopOp {
  public:
-  explicit ExchangeCascadingSignOp(OpKernelConstruction* context)
-      : HopOp(context, RingAllReduce) {}
+  using HopOp::HopOp;
 
  private:
   absl::Status Run(OpKernelContext* context, Session* session) override {

@@ -39,8 +39,7 @@ absl::Status ExchangeCascadingSignShape(InferenceContext* c) {
 
 }  // namespace
 
-TF_GC_TOPOLOGY_EXCHANGE_OP("TfGc>ExchangeSignMerge",
-                           "{'ring', 'torus'} = 'ring'")
+TF_GC_TOPOLOGY_EXCHANGE_OP("TfGc>ExchangeSignMerge", "ring")
     .Attr("Tsize: {int32, int64} = DT_INT32")
     .Attr("Tseed: {int32, int64} = DT_INT64")
     .Input("packed: uint8")

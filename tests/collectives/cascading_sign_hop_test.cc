@@ -88,8 +88,8 @@ Floats Compress(const Floats& values, Seed seed) {
   Floats decoded(values.size());
   CascadingSignHop hop(values.data(), seed, decoded.data());
   hop.Prepare(BucketLayout({piece.values}, 2, 64), 0);
-  Bytes body(hop.MaxBodySize(piece, 1));
-  EXPECT_EQ(hop.Encode(piece, 1, body.data()),
+  Bytes body(hop.MaxBodySize(piece, Content::kContribution));
+  EXPECT_EQ(hop.Encode(piece, Aggregate::Contribution(), body.data()),
             static_cast<int64_t>(body.size()));
   EXPECT_TRUE(hop.Decode(piece, body.data(), body.size()).ok());
   return decoded;

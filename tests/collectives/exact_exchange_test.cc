@@ -24,10 +24,10 @@ using Variables = std::vector<std::vector<T>>;
 
 // All-reduces in place what the ranks hold.
 template <typename T>
-std::vector<absl::Status> ExactAllReduce(
-    std::vector<Variables<T>>* ranks, float divisor, int64_t piece_values,
-    InProcessNetwork* network,
-    const Topology& topology = ShardedServerAllReduce) {
+std::vector<absl::Status> ExactAllReduce(std::vector<Variables<T>>* ranks,
+                                         float divisor, int64_t piece_values,
+                                         InProcessNetwork* network,
+                                         const Topology& topology = kSharded) {
   return RunRanks(ranks->size(), network, [&](int rank) {
     std::vector<ExactVariable<T>> variables;
     std::vector<int64_t> sizes;
@@ -42,8 +42,7 @@ std::vector<absl::Status> ExactAllReduce(
 
 template <typename T>
 void ExpectOk(std::vector<Variables<T>>* ranks, float divisor,
-              int64_t piece_values,
-              const Topology& topology = ShardedServerAllReduce) {
+              int64_t piece_values, const Topology& topology = kSharded) {
   InProcessNetwork network(ranks->size());
   network.SetFault(RandomDelays(piece_values));
   for (const absl::Status& status :
@@ -71,7 +70,7 @@ class ExactExchangeTest : public testing::Test {
   }
 
   static void ExpectIsSum(int ranks, float divisor, int64_t piece_values,
-                          const Topology& topology = ShardedServerAllReduce) {
+                          const Topology& topology = kSharded) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks, pieces of ", piece_values));
     const std::vector<Variables<T>> inputs = RandomIntegers(ranks);
     std::vector<Variables<T>> outputs = inputs;
@@ -111,8 +110,7 @@ TYPED_TEST(ExactExchangeTest, GivesAllRanksTheMean) {
 TYPED_TEST(ExactExchangeTest, RingGivesAllRanksTheMean) {
   for (int ranks = 1; ranks <= 5; ++ranks) {
     for (const int64_t piece_values : {11, 64, 1 << 20}) {
-      this->ExpectIsSum(ranks, static_cast<float>(ranks), piece_values,
-                        RingAllReduce);
+      this->ExpectIsSum(ranks, static_cast<float>(ranks), piece_values, kRing);
     }
   }
 }
@@ -123,17 +121,14 @@ TYPED_TEST(ExactExchangeTest, TorusGivesAllRanksTheMean) {
   for (const auto& [rows, columns] : shapes) {
     SCOPED_TRACE(absl::StrCat(rows, " rows"));
     this->ExpectIsSum(rows * columns, static_cast<float>(rows * columns), 31,
-                      [rows = rows, columns = columns](Exchange* exchange) {
-                        return TorusAllReduce(rows, columns, exchange);
-                      });
+                      TorusOf(rows));
   }
 }
 
 TYPED_TEST(ExactExchangeTest, TreeGivesAllRanksTheMean) {
   for (int ranks = 1; ranks <= 9; ++ranks) {
     for (const int64_t piece_values : {31, 1 << 20}) {
-      this->ExpectIsSum(ranks, static_cast<float>(ranks), piece_values,
-                        TreeAllReduce);
+      this->ExpectIsSum(ranks, static_cast<float>(ranks), piece_values, kTree);
     }
   }
 }

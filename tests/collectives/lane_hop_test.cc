@@ -110,11 +110,12 @@ TYPED_TEST(LaneHopTest, BodyIsPackedIndicesOfOneRankAndLanesOfMore) {
   LaneHop<Lane> hop(packed.data(), {0, 10, 20, 42}, 2, sums.data());
   const Piece piece = WholePiece(5);
   ASSERT_TRUE(MergeBody(packed, 5, 3, 1, &hop).ok());
-  Bytes own(hop.MaxBodySize(piece, 1));
-  EXPECT_EQ(hop.Encode(piece, 1, own.data()), 2);
+  Bytes own(hop.MaxBodySize(piece, Content::kContribution));
+  EXPECT_EQ(hop.Encode(piece, Aggregate::Contribution(), own.data()), 2);
   EXPECT_EQ(own, packed);
-  Bytes sum(hop.MaxBodySize(piece, 2));
-  EXPECT_EQ(hop.Encode(piece, 2, sum.data()), 5 * sizeof(Lane));
+  Bytes sum(hop.MaxBodySize(piece, Content::kPartialSum));
+  EXPECT_EQ(hop.Encode(piece, Aggregate::Partial(2), sum.data()),
+            5 * sizeof(Lane));
   Bytes expected;
   for (const uint8_t lane : {84, 0, 20, 40, 84}) {
     expected.push_back(lane);

@@ -75,10 +75,11 @@ TEST(SignMajorityHopTest, CountsMoreWorkersThanAByte) {
     hop.Start(piece);
     for (int count = 1; count < kRanks; ++count) {
       const Bytes& body = count < ones ? one : zero;
-      ASSERT_TRUE(hop.Merge(piece, count, 1, body.data(), 1).ok());
+      ASSERT_TRUE(
+          hop.Merge(piece, Aggregate::Contribution(), body.data(), 1).ok());
     }
     Bytes result(1);
-    EXPECT_EQ(hop.Encode(piece, kRanks, result.data()), 1);
+    EXPECT_EQ(hop.Encode(piece, {Content::kResult, kRanks}, result.data()), 1);
     EXPECT_EQ(result, ones == 501 ? one : zero);
   }
 }

@@ -160,7 +160,9 @@ Bytes TransientVector(Seed seed, int rank, int count, int piece) {
   const Piece place = {{{0, begin, kValues}}, kValues, begin, 0};
   hop.Start(place);
   hop.Anticipate(place, count, count);
-  EXPECT_TRUE(hop.Merge(place, count, count, ones.data(), ones.size()).ok());
+  EXPECT_TRUE(
+      hop.Merge(place, Aggregate::Partial(count), ones.data(), ones.size())
+          .ok());
   return Bytes(merged.begin() + begin / 8,
                merged.begin() + begin / 8 + ones.size());
 }
@@ -218,13 +220,14 @@ class Drawing : public SignMergeHop {
     SignMergeHop::Anticipate(piece, own, incoming);
     if (drawn_ != nullptr) drawn_->set_value();
   }
-  int64_t Encode(const Piece& piece, int count, uint8_t* body) override {
+  int64_t Encode(const Piece& piece, const Aggregate& aggregate,
+                 uint8_t* body) override {
     if (may_encode_ != nullptr) {
       EXPECT_EQ(may_encode_->wait_for(
                     std::chrono::duration<double>(kTimeoutSeconds / 2)),
                 std::future_status::ready);
     }
-    return SignMergeHop::Encode(piece, count, body);
+    return SignMergeHop::Encode(piece, aggregate, body);
   }
 
  private:
@@ -237,7 +240,7 @@ TEST(SignMergeHopTest, TransientVectorIsDrawnBeforeTheMessageComes) {
   std::vector<Bytes> merged(2, own);
   std::promise<void> drawn;
   std::future<void> may_encode = drawn.get_future();
-  ExpectAllReduces({"ring", 2, RingAllReduce}, 256, [&](int rank) {
+  ExpectAllReduces({"ring", 2, kRing}, 256, [&](int rank) {
     return std::make_unique<Drawing>(own, &merged[rank],
                                      rank == 0 ? &drawn : nullptr,
                                      rank == 1 ? &may_encode : nullptr);

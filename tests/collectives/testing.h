@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "ops/collectives/all_reduce.h"
 #include "ops/collectives/bucket_layout.h"
 #include "ops/collectives/hop.h"
 #include "ops/collectives/mailbox.h"
@@ -60,15 +61,19 @@ inline std::vector<absl::Status> RunRanks(
   return statuses;
 }
 
+inline constexpr Topology kSharded = {TopologyKind::kSharded};
+inline constexpr Topology kRing = {TopologyKind::kRing};
+inline constexpr Topology kTree = {TopologyKind::kTree};
+constexpr Topology TorusOf(int rows) { return {TopologyKind::kTorus, rows}; }
+
 // One rank's side of an all-reduce of variables of these sizes.
-inline absl::Status AllReduce(
-    const std::vector<int64_t>& sizes, uint32_t round, Transport* transport,
-    Hop* hop, const Topology& topology = ShardedServerAllReduce) {
-  const BucketLayout layout(sizes, transport->size(), hop->piece_values(),
-                            hop->alignment());
+inline absl::Status AllReduce(const std::vector<int64_t>& sizes, uint32_t round,
+                              Transport* transport, Hop* hop,
+                              const Topology& topology = kSharded) {
   Mailbox mailbox(transport, kTimeoutSeconds);
-  Exchange exchange(&layout, transport->rank(), round, hop, &mailbox);
-  return topology(&exchange);
+  std::vector<VariableTraffic> traffic;
+  return AllReduce(sizes, topology, transport->rank(), transport->size(), round,
+                   hop, &mailbox, &traffic);
 }
 
 // Lets every transfer arrive after a time of its own, and so on a thread of its
@@ -89,8 +94,7 @@ struct Group {
 inline std::vector<Group> ShardedServers() {
   std::vector<Group> groups;
   for (int ranks = 1; ranks <= 5; ++ranks) {
-    groups.push_back(
-        {absl::StrCat(ranks, " servers"), ranks, ShardedServerAllReduce});
+    groups.push_back({absl::StrCat(ranks, " servers"), ranks, kSharded});
   }
   return groups;
 }
@@ -98,7 +102,7 @@ inline std::vector<Group> ShardedServers() {
 inline std::vector<Group> Rings() {
   std::vector<Group> groups;
   for (int ranks = 1; ranks <= 5; ++ranks) {
-    groups.push_back({absl::StrCat("ring of ", ranks), ranks, RingAllReduce});
+    groups.push_back({absl::StrCat("ring of ", ranks), ranks, kRing});
   }
   return groups;
 }
@@ -107,9 +111,7 @@ inline std::vector<Group> RingsAndTori() {
   std::vector<Group> groups = Rings();
   for (const int columns : {2, 3}) {
     groups.push_back({absl::StrCat("torus of 2 rows of ", columns), 2 * columns,
-                      [columns](Exchange* exchange) {
-                        return TorusAllReduce(2, columns, exchange);
-                      }});
+                      TorusOf(2)});
   }
   return groups;
 }
@@ -135,7 +137,7 @@ inline void ExpectAllReduces(const Group& group, int64_t n, const MakeHop& make,
 // A piece that is all of a bucket of one vector.
 inline Piece WholePiece(int64_t n) { return {{{0, 0, n}}, n, 0, 0}; }
 
-// Merges a body of `incoming` ranks into what rank 0 of `ranks` has.
+// Merges a body of `incoming` ranks, not all, into what rank 0 of `ranks` has.
 inline absl::Status MergeBody(const std::vector<uint8_t>& body, int64_t n,
                               int ranks, int incoming, Hop* hop) {
   const Piece piece = WholePiece(n);
@@ -143,7 +145,8 @@ inline absl::Status MergeBody(const std::vector<uint8_t>& body, int64_t n,
                0);
   hop->Start(piece);
   hop->Anticipate(piece, 1, incoming);
-  return hop->Merge(piece, 1, incoming, body.data(), body.size());
+  return hop->Merge(piece, Aggregate::Partial(incoming), body.data(),
+                    body.size());
 }
 
 // Decodes a body as the result of `ranks` ranks.

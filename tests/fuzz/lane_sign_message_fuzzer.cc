@@ -42,10 +42,11 @@ absl::Status Take(const Piece& piece, int incoming, const Buffer& body,
   hop->Start(piece);
   hop->Anticipate(piece, own, incoming);
   const absl::Status merged =
-      hop->Merge(piece, own, incoming, body.data(), body.size());
+      hop->Merge(piece, Aggregate::Partial(incoming), body.data(), body.size());
   if (!merged.ok()) return merged;
-  Buffer result(hop->MaxBodySize(piece, kRanks));
-  const int64_t size = hop->Encode(piece, kRanks, result.data());
+  Buffer result(hop->MaxBodySize(piece, Content::kResult));
+  const int64_t size =
+      hop->Encode(piece, {Content::kResult, kRanks}, result.data());
   Check(size <= static_cast<int64_t>(result.size()));
   Check(hop->Decode(piece, result.data(), size).ok());
   return merged;

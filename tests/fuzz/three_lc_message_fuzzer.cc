@@ -90,12 +90,14 @@ absl::Status AddContribution(const Piece& piece,
   for (const Segment& segment : piece.segments) sizes.push_back(segment.length);
   hop.Prepare(BucketLayout(sizes, kRanks, hop.piece_values()), 0);
   hop.Start(piece);
-  const absl::Status status = hop.Merge(piece, 1, 1, body.data(), body.size());
+  const absl::Status status =
+      hop.Merge(piece, Aggregate::Contribution(), body.data(), body.size());
   if (!status.ok()) return status;
   // What was added can be sent on.
-  std::vector<uint8_t> sum(hop.MaxBodySize(piece, kRanks));
-  const int64_t size = hop.Encode(piece, kRanks, sum.data());
-  Check(size <= hop.MaxBodySize(piece, kRanks));
+  std::vector<uint8_t> sum(hop.MaxBodySize(piece, Content::kResult));
+  const int64_t size =
+      hop.Encode(piece, {Content::kResult, kRanks}, sum.data());
+  Check(size <= static_cast<int64_t>(sum.size()));
   Check(hop.Decode(piece, sum.data(), size).ok());
   return status;
 }

@@ -2,8 +2,7 @@
 #include <map>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "ops/collectives/topology.h"
+#include "ops/collectives/all_reduce.h"
 #include "ops/wire/status.h"
 
 namespace tf_gc {
@@ -29,8 +28,8 @@ using Results = std::map<const Piece*, Bytes>;
 
 class TorusExchange {
  public:
-  TorusExchange(int rows, int columns, Exchange* exchange)
-      : exchange_(*exchange) {
+  TorusExchange(int rows, Exchange* exchange) : exchange_(*exchange) {
+    const int columns = exchange->ranks() / rows;
     const int row = exchange->rank() / columns;
     const int column = exchange->rank() % columns;
     row_.position = column;
@@ -57,8 +56,9 @@ class TorusExchange {
     TF_GC_RETURN_IF_ERROR(ReduceScatter(row_, 1));
     TF_GC_RETURN_IF_ERROR(ReduceScatter(column_, row_.size()));
     for (const Piece* const piece : column_.behind(0)) {
-      results_[piece] =
-          exchange_.Encode(Phase::kSum, exchange_.ranks(), *piece);
+      // Nothing was merged where there is one rank.
+      if (exchange_.ranks() == 1) exchange_.hop().Start(*piece);
+      results_[piece] = exchange_.Encode(exchange_.result(), *piece);
     }
     TF_GC_RETURN_IF_ERROR(exchange_.hop().Commit());
     TF_GC_RETURN_IF_ERROR(AllGather(column_));
@@ -72,10 +72,10 @@ class TorusExchange {
  private:
   void ExpectAll(const Ring& ring, int count) {
     for (int step = 1; step < ring.size(); ++step) {
-      exchange_.Expect(ring.previous(), Phase::kContribution, count * step,
+      exchange_.Expect(ring.previous(),
+                       Aggregate::Partial(count * step).content,
                        ring.behind(step + 1));
-      exchange_.Expect(ring.previous(), Phase::kSum, exchange_.ranks(),
-                       ring.behind(step));
+      exchange_.Expect(ring.previous(), Content::kResult, ring.behind(step));
     }
   }
 
@@ -89,8 +89,8 @@ class TorusExchange {
     for (int step = 1; step < ring.size(); ++step) {
       for (const Piece* const piece : ring.behind(step + 1)) {
         if (count == 1) exchange_.hop().Start(*piece);
-        TF_GC_RETURN_IF_ERROR(
-            exchange_.Merge(ring.previous(), count, count * step, *piece));
+        TF_GC_RETURN_IF_ERROR(exchange_.Merge(
+            ring.previous(), count, Aggregate::Partial(count * step), *piece));
         if (step + 1 < ring.size()) {
           SendOn(ring, count * (step + 1), *piece);
         }
@@ -100,15 +100,17 @@ class TorusExchange {
   }
 
   void SendOn(const Ring& ring, int count, const Piece& piece) {
-    exchange_.Send({ring.next()}, Phase::kContribution, piece,
-                   exchange_.Encode(Phase::kContribution, count, piece));
+    const Aggregate own = Aggregate::Partial(count);
+    exchange_.Send({ring.next()}, own.content, piece,
+                   exchange_.Encode(own, piece));
   }
 
   // Every member begins with the results of its segment.
   absl::Status AllGather(const Ring& ring) {
     for (int step = 0; step + 1 < ring.size(); ++step) {
       for (const Piece* const piece : ring.behind(step)) {
-        exchange_.Send({ring.next()}, Phase::kSum, *piece, results_.at(piece));
+        exchange_.Send({ring.next()}, Content::kResult, *piece,
+                       results_.at(piece));
       }
       for (const Piece* const piece : ring.behind(step + 1)) {
         TF_GC_RETURN_IF_ERROR(
@@ -125,17 +127,8 @@ class TorusExchange {
 
 }  // namespace
 
-absl::Status RingAllReduce(Exchange* exchange) {
-  return TorusAllReduce(1, exchange->ranks(), exchange);
-}
-
-absl::Status TorusAllReduce(int rows, int columns, Exchange* exchange) {
-  if (rows < 1 || columns < 1 || rows * columns != exchange->ranks()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("torus: ", rows, " rows of ", columns, " do not make ",
-                     exchange->ranks(), " workers"));
-  }
-  return TorusExchange(rows, columns, exchange).Run();
+absl::Status TorusAllReduce(int rows, Exchange* exchange) {
+  return TorusExchange(rows, exchange).Run();
 }
 
 }  // namespace tf_gc

@@ -1,0 +1,51 @@
+#include "ops/collectives/all_reduce.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "ops/collectives/bucket_layout.h"
+#include "ops/wire/status.h"
+
+namespace tf_gc {
+namespace {
+
+absl::Status CheckRunsOn(const Hop& hop, TopologyKind topology) {
+  const std::vector<TopologyKind> runs_on = hop.topologies();
+  if (std::find(runs_on.begin(), runs_on.end(), topology) != runs_on.end()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the ", hop.name(), " exchange does not run on the topology ",
+      TopologyNames({topology}), ", but on ", TopologyNames(runs_on)));
+}
+
+absl::Status Run(const Topology& topology, Exchange* exchange) {
+  switch (topology.kind) {
+    case TopologyKind::kSharded:
+      return ShardedServerAllReduce(exchange);
+    case TopologyKind::kTree:
+      return TreeAllReduce(exchange);
+    case TopologyKind::kRing:
+    case TopologyKind::kTorus:
+      break;
+  }
+  return TorusAllReduce(topology.rows, exchange);
+}
+
+}  // namespace
+
+absl::Status AllReduce(const std::vector<int64_t>& sizes,
+                       const Topology& topology, int rank, int ranks,
+                       uint32_t round, Hop* hop, Mailbox* mailbox,
+                       std::vector<VariableTraffic>* traffic) {
+  TF_GC_RETURN_IF_ERROR(CheckRunsOn(*hop, topology.kind));
+  TF_GC_RETURN_IF_ERROR(CheckTopology(topology, ranks));
+  const BucketLayout layout(sizes, ranks, hop->piece_values(),
+                            hop->alignment());
+  Exchange exchange(&layout, rank, round, hop, mailbox);
+  TF_GC_RETURN_IF_ERROR(Run(topology, &exchange));
+  *traffic = exchange.traffic();
+  return absl::OkStatus();
+}
+
+}  // namespace tf_gc
