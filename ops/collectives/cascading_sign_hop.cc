@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -47,12 +46,6 @@ float Norm(const float* values, int64_t n) {
   return std::isfinite(2 * norm) ? norm : kNaN;
 }
 
-// Writes SignPackedSize(n) bytes: bit i is 1 where signs[i] is, else 0.
-void PackSigns(const uint8_t* signs, int64_t n, uint8_t* packed) {
-  std::fill_n(packed, kernels::SignPackedSize(n), uint8_t{0});
-  for (int64_t i = 0; i < n; ++i) packed[i / 8] |= signs[i] << (i % 8);
-}
-
 // sums[i] += norm times the sign.
 void AddSigns(const uint8_t* packed, float norm, int64_t n, float* sums) {
   float signs[kPart];
@@ -86,7 +79,7 @@ int64_t CascadingSignHop::Encode(const Piece& piece, const Aggregate& aggregate,
   const bool is_own = aggregate.content == Content::kContribution;
   const float* const values = (is_own ? values_ : reduced_) + piece.begin;
   const float norm = Norm(values, piece.values);
-  std::memcpy(body, &norm, kNormSize);
+  WriteNumber(norm, body);
   uint8_t* const packed = body + kNormSize;
   if (std::isnan(norm)) {
     std::fill_n(packed, kernels::SignPackedSize(piece.values), uint8_t{0});
@@ -99,7 +92,8 @@ int64_t CascadingSignHop::Encode(const Piece& piece, const Aggregate& aggregate,
     const int64_t size = std::min(kPart, piece.values - begin);
     kernels::StochasticQuantize(values + begin, size, levels, 2, seed,
                                 piece.begin + begin, signs);
-    PackSigns(signs, size, packed + begin / 8);
+    kernels::SignPackWhere(
+        size, [&](int64_t i) { return signs[i] != 0; }, packed + begin / 8);
   }
   return BodySize(piece);
 }
@@ -113,9 +107,8 @@ absl::Status CascadingSignHop::Decode(const Piece& piece, const uint8_t* body,
 absl::Status CascadingSignHop::Add(const Piece& piece, const uint8_t* body,
                                    int64_t size) {
   TF_GC_RETURN_IF_ERROR(CheckBodySize(name(), size, BodySize(piece)));
-  float norm;
-  std::memcpy(&norm, body, kNormSize);
-  if (std::isinf(norm) || norm < 0) {
+  const float norm = ReadNumber<float>(body);
+  if (!IsScale(norm) && !std::isnan(norm)) {
     return absl::DataLossError(
         absl::StrCat(name(), " message: the norm is ", norm));
   }

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "ops/collectives/hop.h"
 #include "ops/wire/body.h"
+#include "ops/wire/floats.h"
 #include "ops/wire/status.h"
 
 namespace tf_gc {
@@ -55,7 +56,7 @@ class ExactHop : public Hop {
     for (const Segment& segment : piece.segments) {
       const T* const values = Values(segment);
       for (int64_t i = 0; i < segment.length; ++i) {
-        sum[i] = static_cast<float>(values[i]);
+        sum[i] = ToFloat32(values[i]);
       }
       sum += segment.length;
     }
@@ -66,9 +67,7 @@ class ExactHop : public Hop {
     TF_GC_RETURN_IF_ERROR(CheckSize(piece, size));
     float* const sum = Sum(piece);
     for (int64_t i = 0; i < piece.values; ++i) {
-      T value;
-      std::memcpy(&value, body + i * sizeof(T), sizeof(T));
-      sum[i] += static_cast<float>(value);
+      sum[i] += ToFloat32(ReadNumber<T>(body + i * sizeof(T)));
     }
     return absl::OkStatus();
   }
@@ -118,8 +117,7 @@ class ExactHop : public Hop {
   void EncodeSum(const Piece& piece, float divisor, uint8_t* body) const {
     const float* const sum = Sum(piece);
     for (int64_t i = 0; i < piece.values; ++i) {
-      const T value = static_cast<T>(sum[i] / divisor);
-      std::memcpy(body + i * sizeof(T), &value, sizeof(T));
+      WriteNumber(FromFloat32<T>(sum[i] / divisor), body + i * sizeof(T));
     }
   }
 

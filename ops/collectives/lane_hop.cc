@@ -14,20 +14,12 @@
 namespace tf_gc {
 namespace {
 
-// A body has no alignment of its own.
-template <typename Lane>
-Lane LaneAt(const uint8_t* body, int64_t i) {
-  Lane lane;
-  std::memcpy(&lane, body + i * sizeof(Lane), sizeof(Lane));
-  return lane;
-}
-
 // Both loops without a branch, for the compiler to vectorise.
 template <typename Lane>
 Lane LargestLane(const uint8_t* body, int64_t n) {
   Lane largest = 0;
   for (int64_t i = 0; i < n; ++i) {
-    largest = std::max(largest, LaneAt<Lane>(body, i));
+    largest = std::max(largest, ReadNumber<Lane>(body + i * sizeof(Lane)));
   }
   return largest;
 }
@@ -35,7 +27,8 @@ Lane LargestLane(const uint8_t* body, int64_t n) {
 template <typename Lane>
 void AddLanesOf(const uint8_t* body, int64_t n, Lane* sums) {
   for (int64_t i = 0; i < n; ++i) {
-    sums[i] = static_cast<Lane>(sums[i] + LaneAt<Lane>(body, i));
+    sums[i] =
+        static_cast<Lane>(sums[i] + ReadNumber<Lane>(body + i * sizeof(Lane)));
   }
 }
 

@@ -25,20 +25,6 @@ void AddBits(const uint8_t* packed, int64_t bytes, uint16_t* counts) {
   }
 }
 
-// The bits of the values of which at least half of the ranks have 1. (That of
-// padding, of which none have, is 0.)
-void PackMajority(const uint16_t* counts, int64_t bytes, int ranks,
-                  uint8_t* packed) {
-  const int half = (ranks + 1) / 2;
-  for (int64_t i = 0; i < bytes; ++i) {
-    int byte = 0;
-    for (int bit = 0; bit < 8; ++bit) {
-      byte |= (counts[8 * i + bit] >= half) << bit;
-    }
-    packed[i] = static_cast<uint8_t>(byte);
-  }
-}
-
 }  // namespace
 
 int64_t SignMajorityHop::MaxBodySize(const Piece& piece, Content) const {
@@ -67,8 +53,10 @@ int64_t SignMajorityHop::Encode(const Piece& piece, const Aggregate& aggregate,
   if (aggregate.content == Content::kContribution) {
     std::copy_n(packed_ + piece.begin / 8, BodySize(piece), body);
   } else {
-    PackMajority(positive_.get() + piece.begin, BodySize(piece),
-                 aggregate.ranks, body);
+    const uint16_t* const counts = positive_.get() + piece.begin;
+    const int half = (aggregate.ranks + 1) / 2;
+    kernels::SignPackWhere(
+        piece.values, [=](int64_t i) { return counts[i] >= half; }, body);
   }
   return BodySize(piece);
 }

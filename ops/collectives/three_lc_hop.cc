@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "ops/kernels/signs.h"
 #include "ops/kernels/three_lc.h"
+#include "ops/wire/body.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc {
 namespace {
@@ -41,10 +43,10 @@ class SegmentReader {
   template <typename Decode>
   absl::Status Next(const Segment& segment, float* scale, Decode decode) {
     if (!has_scales_) return Truncated(segment);
-    std::memcpy(scale, scales_, kScaleSize);
+    *scale = ReadNumber<float>(scales_);
     scales_ += kScaleSize;
     if (std::isnan(*scale)) return absl::OkStatus();
-    if (!std::isfinite(*scale) || *scale < 0) {
+    if (!IsScale(*scale)) {
       return absl::DataLossError(absl::StrCat("3LC message: the scale of ",
                                               Name(segment), " is ", *scale));
     }
@@ -143,16 +145,14 @@ void ThreeLcHop::Count(const Piece& piece, int64_t, int receivers,
 
 int64_t ThreeLcHop::EncodeContribution(const Piece& piece, uint8_t* body) {
   uint8_t* const flags = body;
-  std::memset(flags, 0, FlagBytes());
-  for (size_t v = 0; v < scales_.size(); ++v) {
-    flags[v / 8] |= std::isnan(scales_[v]) << (v % 8);
-  }
+  kernels::SignPackWhere(
+      scales_.size(), [&](int64_t v) { return std::isnan(scales_[v]); }, flags);
   uint8_t* scales = flags + FlagBytes();
   uint8_t* payload = scales + kScaleSize * piece.segments.size();
   for (const Segment& segment : piece.segments) {
     const ThreeLcVariable& variable = variables_[segment.variable];
     const float scale = scales_[segment.variable];
-    std::memcpy(scales, &scale, kScaleSize);
+    WriteNumber(scale, scales);
     scales += kScaleSize;
     int64_t size = 0;
     if (!std::isnan(scale)) {
@@ -189,13 +189,12 @@ absl::Status ThreeLcHop::Merge(const Piece& piece, const Aggregate&,
     float* const sum =
         variables_[segment.variable].new_residual + segment.begin;
     float scale = 0;
-    const absl::Status status = reader.Next(
+    TF_GC_RETURN_IF_ERROR(reader.Next(
         segment, &scale,
         [&](const uint8_t* payload, int64_t payload_size, float s) {
           return ThreeLcDecodeAdd(payload, payload_size, s, segment.length, sum,
                                   SingleThread);
-        });
-    if (!status.ok()) return status;
+        }));
     if (std::isnan(scale) && !non_finite_[segment.variable]) {
       return absl::DataLossError(
           "3LC message: a scale is NaN without its non-finite flag");
@@ -219,8 +218,7 @@ int64_t ThreeLcHop::EncodeSum(const Piece& piece, uint8_t* body) {
     const ThreeLcVariable& variable = variables_[segment.variable];
     float* const sum = variable.new_residual + segment.begin;
     const float scale = SumScale(segment);
-    const float delivered = scale / divisor_;
-    std::memcpy(scales, &delivered, kScaleSize);
+    WriteNumber(scale / divisor_, scales);
     scales += kScaleSize;
     int64_t size = 0;
     if (!std::isnan(scale)) {
@@ -244,13 +242,12 @@ absl::Status ThreeLcHop::Decode(const Piece& piece, const uint8_t* body,
   for (const Segment& segment : piece.segments) {
     float* const reduced = variables_[segment.variable].reduced + segment.begin;
     float scale = 0;
-    const absl::Status status = reader.Next(
+    TF_GC_RETURN_IF_ERROR(reader.Next(
         segment, &scale,
         [&](const uint8_t* payload, int64_t payload_size, float s) {
           return ThreeLcDecode(payload, payload_size, s, segment.length,
                                reduced, SingleThread);
-        });
-    if (!status.ok()) return status;
+        }));
     if (std::isnan(scale)) std::fill_n(reduced, segment.length, kNaN);
   }
   return reader.Finish();

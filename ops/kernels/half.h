@@ -1,4 +1,4 @@
-// Converting float16 without branches.
+// Converting float16 and bfloat16 without branches.
 
 #ifndef TF_GC_OPS_KERNELS_HALF_H_
 #define TF_GC_OPS_KERNELS_HALF_H_
@@ -31,10 +31,10 @@ inline uint32_t Select(bool condition, uint32_t first, uint32_t second) {
 
 }  // namespace half_internal
 
-// Both functions give the bits that Eigen's conversions give, which choose
-// between normal numbers, denormal ones and the rest by branches: loops of them
-// do not become vector instructions, and take ten times as long. These here
-// compute all three cases, and select one.
+// Of float16 both functions give the bits that Eigen's conversions give, which
+// choose between normal numbers, denormal ones and the rest by branches: loops
+// of them do not become vector instructions, and take ten times as long. These
+// here compute all three cases, and select one.
 //
 // A float16 has the sign in bit 15, 5 bits of exponent and 10 of mantissa; a
 // float32 has 8 and 23. The exponents' biases are 15 and 127.
@@ -82,6 +82,20 @@ inline uint16_t FloatToHalf(float value) {
       half_internal::Select(magnitude < kSmallestNormal, denormal, normal);
   half = half_internal::Select(magnitude >= kOverflow, infinite, half);
   return static_cast<uint16_t>(half | sign >> 16);
+}
+
+// A bfloat16 is the upper half of a float32.
+inline float Bfloat16ToFloat(uint16_t bfloat16) {
+  return half_internal::FloatOf(uint32_t{bfloat16} << 16);
+}
+
+// The bits of the nearest bfloat16, of two the even one. NaN becomes the
+// positive quiet NaN, whatever its sign; Eigen keeps that.
+inline uint16_t FloatToBfloat16(float value) {
+  const uint32_t bits = half_internal::BitsOf(value);
+  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
+  return static_cast<uint16_t>(half_internal::Select(is_nan, 0x7fc0, rounded));
 }
 
 }  // namespace tf_gc::kernels

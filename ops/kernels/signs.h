@@ -24,6 +24,18 @@ constexpr int64_t SignPackedSize(int64_t n) { return n / 8 + (n % 8 != 0); }
 // 8 values.
 void SignPack(const float* values, int64_t n, uint8_t* packed);
 
+// Writes as many bytes: bit 1 where is_set(i).
+template <typename IsSet>
+void SignPackWhere(int64_t n, IsSet is_set, uint8_t* packed) {
+  const auto pack_byte = [&](int64_t byte, int bits) {
+    int value = 0;
+    for (int bit = 0; bit < bits; ++bit) value |= is_set(8 * byte + bit) << bit;
+    packed[byte] = static_cast<uint8_t>(value);
+  };
+  for (int64_t byte = 0; byte < n / 8; ++byte) pack_byte(byte, 8);
+  if (n % 8 != 0) pack_byte(n / 8, static_cast<int>(n % 8));
+}
+
 // values[i] = 1 where the bit is 1, else -1. Reads SignPackedSize(n) bytes,
 // of which the padding does not matter. Input and output must not overlap.
 void SignUnpack(const uint8_t* packed, int64_t n, float* values);

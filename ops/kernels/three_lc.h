@@ -18,6 +18,7 @@
 #ifndef TF_GC_OPS_KERNELS_THREE_LC_H_
 #define TF_GC_OPS_KERNELS_THREE_LC_H_
 
+#include <cmath>
 #include <cstdint>
 
 #include "ops/kernels/parallel.h"
@@ -30,6 +31,12 @@ namespace tf_gc::kernels {
 // is the result. A null residual counts as zeros.
 float MaxAbsSum(const float* values, const float* residual, int64_t n,
                 const ParallelFor& parallel_for);
+
+// Whether all of n values are finite.
+inline bool AllFinite(const float* values, int64_t n,
+                      const ParallelFor& parallel_for) {
+  return std::isfinite(MaxAbsSum(values, nullptr, n, parallel_for));
+}
 
 // sum[i] = values[i] + residual[i] for all i. `sum` may be `values` or
 // `residual` (the same address), and must not overlap them otherwise.

@@ -7,6 +7,7 @@
 #include "ops/parameter_server/varint.h"
 #include "ops/wire/header.h"
 #include "ops/wire/seeds.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc::parameter_server {
 namespace {
@@ -36,9 +37,8 @@ absl::Status Damaged(Kind kind, const Parts&... parts) {
 }
 
 absl::Status CheckHeader(Kind kind, const Layout& header, int64_t size) {
-  const absl::Status checked =
-      CheckMagicAndVersion(header.magic, header.wire_version);
-  if (!checked.ok()) return checked;
+  TF_GC_RETURN_IF_ERROR(
+      CheckMagicAndVersion(header.magic, header.wire_version));
   const struct {
     const char* name;
     uint64_t received, expected;

@@ -17,11 +17,12 @@
 #include "absl/strings/str_cat.h"
 #include "ops/collectives/bucket_layout.h"
 #include "ops/kernels/denormals.h"
-#include "ops/kernels/half.h"
+#include "ops/kernels/three_lc.h"
 #include "ops/tensorflow/bucket.h"
 #include "ops/tensorflow/handles.h"
 #include "ops/tensorflow/inputs.h"
 #include "ops/tensorflow/registration.h"
+#include "ops/wire/floats.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
@@ -77,36 +78,13 @@ inline uint32_t IsNonFinite(float value) {
   return (absl::bit_cast<uint32_t>(value) & kExponent) == kExponent;
 }
 
+bool IsFinite(const float* values, const Segment& segment) {
+  return kernels::AllFinite(values, segment.length, kernels::SingleThread);
+}
+
 // The loops below have no branches, and so become vector instructions. Each
 // iteration has its own memory, which the pragma says of arrays that may be the
 // same.
-
-bool AllFinite(const float* values, int64_t n) {
-  uint32_t non_finite = 0;
-  for (int64_t i = 0; i < n; ++i) non_finite |= IsNonFinite(values[i]);
-  return non_finite == 0;
-}
-
-// Exactly. Copies of the classes would keep loops from becoming vector
-// instructions: hence the references, and the member of Eigen::half.
-template <typename T>
-inline float ToFloat32(const T& value) {
-  return static_cast<float>(value);
-}
-template <>
-inline float ToFloat32(const Eigen::half& value) {
-  return kernels::HalfToFloat(value.x);
-}
-
-// Rounded to nearest, ties to even.
-template <typename T>
-inline T FromFloat32(float value) {
-  return static_cast<T>(value);
-}
-template <>
-inline Eigen::half FromFloat32<Eigen::half>(float value) {
-  return absl::bit_cast<Eigen::half>(kernels::FloatToHalf(value));
-}
 
 // sum <- gradient, plus residual where there is one; whether all are finite.
 template <bool kHasResidual, typename T>
@@ -270,7 +248,7 @@ class FuseGradientsOp : public OpKernel {
                     const std::vector<int64_t>& sizes, Flags* non_finite) {
     const float* const values = gradient.flat<float>().data();
     ForEachSegment(context, sizes, [=](const Segment& segment, int64_t first) {
-      if (!AllFinite(values + first, segment.length)) {
+      if (!IsFinite(values + first, segment)) {
         (*non_finite)[segment.variable] = true;
       }
     });
@@ -299,7 +277,7 @@ class StoreResidualsOp : public OpKernel {
     OP_REQUIRES_OK(context, ReadFinite(context, &is_kept));
     ForEachSegment(context, sizes, [&](const Segment& segment, int64_t first) {
       std::atomic<bool>& kept = is_kept[segment.variable];
-      if (!kept && !AllFinite(values + first, segment.length)) kept = true;
+      if (!kept && !IsFinite(values + first, segment)) kept = true;
     });
     std::vector<float*> rooms(sizes.size());
     for (size_t v = 0; v < sizes.size(); ++v) {

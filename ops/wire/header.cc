@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc {
 namespace {
@@ -59,9 +60,7 @@ absl::Status ReadHeader(const uint8_t* bytes, const Header& expected,
                         int64_t max_size, int64_t* size) {
   Layout layout;
   std::memcpy(&layout, bytes, kHeaderSize);
-  const absl::Status checked =
-      CheckMagicAndVersion(layout.magic, layout.version);
-  if (!checked.ok()) return checked;
+  TF_GC_RETURN_IF_ERROR(CheckMagicAndVersion(layout.magic, layout.version));
   const struct {
     const char* name;
     uint64_t received, expected;
