@@ -28,7 +28,7 @@ using kernels::SingleThread;
 constexpr int64_t kValues = int64_t{1} << 22;
 // As tf_gc.THC() has it.
 constexpr char kThc[] =
-    "thc bits=4 p=0.03125 headroom=1.2 seed=0 "
+    "thc bits=4 truncation=2.15 headroom=1.2 seed=0 "
     "table=0,8,15,21,26,31,36,40,44,49,54,59,64,70,77,85";
 constexpr float kHeadroom = 1.2f;
 

@@ -17,6 +17,7 @@ from tf_gc.ops.selection import *
 from tf_gc.ops.sign_exchange import *
 from tf_gc.ops.signs import *
 from tf_gc.ops.ternary import *
+from tf_gc.ops.thc import *
 from tf_gc.ops.three_lc import *
 
 if not TYPE_CHECKING:  # which takes them from the imports

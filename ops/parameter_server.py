@@ -25,7 +25,7 @@ A variable has an id, a number less than 2^32 that is the same in all processes,
 and codecs, strings:
 
     "float32", "float16", "bfloat16", "int8", "three_lc"
-    "thc bits=4 p=0.03125 headroom=1.2 seed=7 table=0,1,3,..."    of pushes only
+    "thc bits=4 truncation=2.15 headroom=1.2 seed=7 table=0,1,3,..."    of pushes only
 
 "feedback=0" may follow each: then a push's rounding error is dropped, and not
 part of the next push.

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/casts.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -16,6 +15,7 @@
 #include "ops/kernels/half.h"
 #include "ops/kernels/three_lc_tensor.h"
 #include "ops/wire/body.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc::parameter_server {
 namespace {
@@ -107,13 +107,8 @@ bool ReadBits(std::string_view text, int* bits) {
   return absl::SimpleAtoi(text, bits) && kernels::IsPackableBits(*bits);
 }
 
-bool ReadFraction(std::string_view text, double* p) {
-  return absl::SimpleAtod(text, p) && *p > 0 && *p < 1;
-}
-
-bool ReadHeadroom(std::string_view text, float* headroom) {
-  return absl::SimpleAtof(text, headroom) && *headroom > 0 &&
-         std::isfinite(*headroom);
+bool ReadPositive(std::string_view text, float* value) {
+  return absl::SimpleAtof(text, value) && *value > 0 && std::isfinite(*value);
 }
 
 bool ReadSeed(std::string_view text, int64_t* seed) {
@@ -140,55 +135,29 @@ bool ReadTable(std::string_view text, std::vector<uint16_t>* table) {
 }
 
 absl::Status ReadThc(Fields* fields, ThcSpec* thc) {
-  double p = 0;
+  int bits = 0;
   int64_t seed = 0;
+  std::vector<uint16_t> table;
   absl::Status status =
-      fields->Read("bits", "2, 3, 4, 5 or 8", ReadBits, &thc->bits);
-  status.Update(fields->Read("p", "in (0, 1)", ReadFraction, &p));
-  status.Update(fields->Read("headroom", "positive and finite", ReadHeadroom,
+      fields->Read("bits", "2, 3, 4, 5 or 8", ReadBits, &bits);
+  status.Update(fields->Read("truncation", "positive and finite", ReadPositive,
+                             &thc->truncation));
+  status.Update(fields->Read("headroom", "positive and finite", ReadPositive,
                              &thc->headroom));
   status.Update(fields->Read("seed", "an integer", ReadSeed, &seed));
   status.Update(fields->Read("table", "integers from 0 that ascend to 65535",
-                             ReadTable, &thc->table));
+                             ReadTable, &table));
   if (!status.ok()) return status;
-  if (thc->table.size() != size_t{1} << thc->bits) {
-    return fields->Error("table", absl::StrCat("must have 2^bits values, got ",
-                                               thc->table.size()));
+  if (table.size() != size_t{1} << bits) {
+    return fields->Error(
+        "table", absl::StrCat("must have 2^bits values, got ", table.size()));
   }
-  thc->truncation = ThcTruncation(p);
   thc->seed = static_cast<uint64_t>(seed);
-  for (const uint16_t value : thc->table) {
-    thc->levels.push_back(
-        static_cast<float>(2.0 * value / thc->granularity() - 1));
-  }
+  thc->table = kernels::ThcTable(std::move(table));
   return absl::OkStatus();
 }
 
 // ---- Values
-
-struct Float16 {
-  static uint16_t Bits(float value) { return kernels::FloatToHalf(value); }
-  static float Value(uint16_t bits) { return kernels::HalfToFloat(bits); }
-};
-
-struct Bfloat16 {
-  // To the nearest, of two the even one; NaN becomes a quiet one.
-  static uint16_t Bits(float value) {
-    const uint32_t bits = absl::bit_cast<uint32_t>(value);
-    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
-    return static_cast<uint16_t>(is_nan ? 0x7fc0 : rounded);
-  }
-  static float Value(uint16_t bits) {
-    return absl::bit_cast<float>(uint32_t{bits} << 16);
-  }
-};
-
-float ReadScale(const uint8_t* body) {
-  float scale;
-  std::memcpy(&scale, body, kScaleSize);
-  return scale;
-}
 
 // Bytes before the values, and of a value, of the codecs of which every value
 // has its own bytes: all but 3LC.
@@ -208,9 +177,9 @@ int64_t ValueSize(Codec codec) {
 float LargestDelivered(Codec codec, float max) {
   switch (codec) {
     case Codec::kFloat16:
-      return Float16::Value(Float16::Bits(max));
+      return kernels::HalfToFloat(kernels::FloatToHalf(max));
     case Codec::kBfloat16:
-      return Bfloat16::Value(Bfloat16::Bits(max));
+      return kernels::Bfloat16ToFloat(kernels::FloatToBfloat16(max));
     default:
       return max;
   }
@@ -218,12 +187,12 @@ float LargestDelivered(Codec codec, float max) {
 
 // The bodies of some values, which become what these do not deliver.
 
-template <typename Type>
+template <uint16_t (*kToBits)(float), float (*kToFloat)(uint16_t)>
 void EncodeWords(float* values, int64_t n, uint8_t* body) {
   for (int64_t i = 0; i < n; ++i) {
-    const uint16_t bits = Type::Bits(values[i]);
-    std::memcpy(body + 2 * i, &bits, sizeof(bits));
-    values[i] -= Type::Value(bits);
+    const uint16_t bits = kToBits(values[i]);
+    WriteNumber(bits, body + 2 * i);
+    values[i] -= kToFloat(bits);
   }
 }
 
@@ -247,9 +216,11 @@ void EncodeUnit(Codec codec, float max, float* values, int64_t n,
                 uint8_t* body) {
   switch (codec) {
     case Codec::kFloat16:
-      return EncodeWords<Float16>(values, n, body);
+      return EncodeWords<kernels::FloatToHalf, kernels::HalfToFloat>(values, n,
+                                                                     body);
     case Codec::kBfloat16:
-      return EncodeWords<Bfloat16>(values, n, body);
+      return EncodeWords<kernels::FloatToBfloat16, kernels::Bfloat16ToFloat>(
+          values, n, body);
     case Codec::kInt8:
       return EncodeInt8(max, values, n, body);
     default:
@@ -257,20 +228,16 @@ void EncodeUnit(Codec codec, float max, float* values, int64_t n,
   }
 }
 
-template <typename Type>
+template <float (*kToFloat)(uint16_t)>
 void AddWords(const uint8_t* body, int64_t n, float* sum) {
   for (int64_t i = 0; i < n; ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, body + 2 * i, sizeof(bits));
-    sum[i] += Type::Value(bits);
+    sum[i] += kToFloat(ReadNumber<uint16_t>(body + 2 * i));
   }
 }
 
 void AddFloats(const uint8_t* body, int64_t n, float* sum) {
   for (int64_t i = 0; i < n; ++i) {
-    float value;
-    std::memcpy(&value, body + sizeof(value) * i, sizeof(value));
-    sum[i] += value;
+    sum[i] += ReadNumber<float>(body + sizeof(float) * i);
   }
 }
 
@@ -285,9 +252,9 @@ void AddUnit(Codec codec, float max, const uint8_t* body, int64_t n,
              float* sum) {
   switch (codec) {
     case Codec::kFloat16:
-      return AddWords<Float16>(body, n, sum);
+      return AddWords<kernels::HalfToFloat>(body, n, sum);
     case Codec::kBfloat16:
-      return AddWords<Bfloat16>(body, n, sum);
+      return AddWords<kernels::Bfloat16ToFloat>(body, n, sum);
     case Codec::kInt8:
       return AddInt8(max, body, n, sum);
     default:
@@ -351,7 +318,7 @@ absl::Status CheckThreeLc(const uint8_t* body, int64_t size, int64_t n,
                           const std::string& what,
                           const ParallelFor& parallel_for) {
   const char* error = kernels::ThreeLcCheckTensor(body, size, n);
-  if (error == nullptr && !std::isnan(ReadScale(body))) {
+  if (error == nullptr && !std::isnan(ReadNumber<float>(body))) {
     const int64_t payload_size = size - kScaleSize;
     error = kernels::ThreeLcCheckUsed(
         kernels::ThreeLcValidate(body + kScaleSize, payload_size, n,
@@ -361,13 +328,6 @@ absl::Status CheckThreeLc(const uint8_t* body, int64_t size, int64_t n,
   if (error == nullptr) return absl::OkStatus();
   return absl::DataLossError(
       absl::StrCat(what, " message: the 3LC body ", error));
-}
-
-absl::Status CheckScale(const uint8_t* body, const std::string& what) {
-  const float scale = ReadScale(body);
-  if (scale >= 0 && std::isfinite(scale)) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat(what, " message: the scale is ", scale));
 }
 
 }  // namespace
@@ -386,8 +346,7 @@ absl::Status ParseCodecSpec(std::string_view text, CodecSpec* spec) {
   }
   spec->codec = name->codec;
   if (spec->codec == Codec::kThcIndices) {
-    const absl::Status status = ReadThc(&fields, &spec->thc);
-    if (!status.ok()) return status;
+    TF_GC_RETURN_IF_ERROR(ReadThc(&fields, &spec->thc));
   }
   std::string_view feedback;
   if (fields.Take("feedback", &feedback) &&
@@ -413,7 +372,7 @@ Encoded Encode(Codec codec, float multiplier, const float* values,
   }
   const int64_t size = kernels::ThreeLcEncodeTensor(
       values, residual, multiplier, n, new_residual, body, parallel_for);
-  return {size, !std::isnan(ReadScale(body))};
+  return {size, !std::isnan(ReadNumber<float>(body))};
 }
 
 absl::Status CheckBody(Codec codec, const uint8_t* body, int64_t size,
@@ -423,19 +382,20 @@ absl::Status CheckBody(Codec codec, const uint8_t* body, int64_t size,
     return CheckThreeLc(body, size, n, what, parallel_for);
   }
   const int64_t head = HeadSize(codec);
-  if (head > 0 && size == head && std::isnan(ReadScale(body))) {
+  if (head > 0 && size == head && std::isnan(ReadNumber<float>(body))) {
     return absl::OkStatus();
   }
-  const absl::Status checked =
-      CheckBodySize(what, size, head + n * ValueSize(codec));
-  return checked.ok() && head > 0 ? CheckScale(body, what) : checked;
+  TF_GC_RETURN_IF_ERROR(CheckBodySize(what, size, head + n * ValueSize(codec)));
+  if (head == 0 || IsScale(ReadNumber<float>(body))) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(what, " message: the scale is ", ReadNumber<float>(body)));
 }
 
 void DecodeAdd(Codec codec, const uint8_t* body, int64_t size, int64_t n,
                float* sum, const ParallelFor& parallel_for) {
   const kernels::KeepDenormals keep_denormals;
   const int64_t head = codec == Codec::kThreeLc ? kScaleSize : HeadSize(codec);
-  const float scale = head > 0 ? ReadScale(body) : 0;
+  const float scale = head > 0 ? ReadNumber<float>(body) : 0;
   if (std::isnan(scale)) {
     AddNan(n, sum, parallel_for);
   } else if (codec == Codec::kThreeLc) {
@@ -447,11 +407,6 @@ void DecodeAdd(Codec codec, const uint8_t* body, int64_t size, int64_t n,
               sum + first);
     });
   }
-}
-
-bool AllFinite(const float* values, int64_t n,
-               const ParallelFor& parallel_for) {
-  return std::isfinite(kernels::MaxAbsSum(values, nullptr, n, parallel_for));
 }
 
 }  // namespace tf_gc::parameter_server

@@ -37,7 +37,7 @@ struct CodecSpec {
 };
 
 // "float32", "float16", "bfloat16", "int8", "three_lc", or "thc bits=4
-// p=0.03125 headroom=1.2 seed=7 table=0,1,3,...", with all of its fields.
+// truncation=2.15 headroom=1.2 seed=7 table=0,1,3,...", with all of its fields.
 // "feedback=0" may follow each. InvalidArgument, naming the field, for anything
 // else.
 absl::Status ParseCodecSpec(std::string_view text, CodecSpec* spec);
@@ -81,10 +81,6 @@ absl::Status CheckBody(Codec codec, const uint8_t* body, int64_t size,
 // CheckBody finds right.
 void DecodeAdd(Codec codec, const uint8_t* body, int64_t size, int64_t n,
                float* sum, const kernels::ParallelFor& parallel_for);
-
-// Whether all of n values are finite.
-bool AllFinite(const float* values, int64_t n,
-               const kernels::ParallelFor& parallel_for);
 
 }  // namespace tf_gc::parameter_server
 

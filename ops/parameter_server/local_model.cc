@@ -12,6 +12,7 @@
 #include "ops/parameter_server/buffers.h"
 #include "ops/parameter_server/thc.h"
 #include "ops/parameter_server/variable.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc::parameter_server {
 namespace {
@@ -111,8 +112,7 @@ absl::Status LocalModel::Apply(const uint8_t* bytes, int64_t size,
                                const ParallelFor& parallel_for,
                                int64_t* version, int64_t* step) {
   Message message;
-  const absl::Status read = ReadMessage(Kind::kPull, bytes, size, &message);
-  if (!read.ok()) return read;
+  TF_GC_RETURN_IF_ERROR(ReadMessage(Kind::kPull, bytes, size, &message));
   if (message.version == 0) {
     return absl::DataLossError("pull message: the version of the model is 0");
   }
@@ -129,8 +129,7 @@ absl::Status LocalModel::Apply(const uint8_t* bytes, int64_t size,
     return absl::OkStatus();
   }
   for (const Message::Entry& entry : message.entries) {
-    const absl::Status checked = CheckEntry(entry, sizes, parallel_for);
-    if (!checked.ok()) return checked;
+    TF_GC_RETURN_IF_ERROR(CheckEntry(entry, sizes, parallel_for));
   }
   for (const Message::Entry& entry : message.entries) {
     ApplyEntry(entry, sizes.at(entry.id), parallel_for);
@@ -401,15 +400,13 @@ absl::Status LocalModel::SettlePush(const uint8_t* bytes, int64_t size,
                                     bool accepted,
                                     const ParallelFor& parallel_for) {
   Message message;
-  const absl::Status read = ReadMessage(Kind::kPush, bytes, size, &message);
-  if (!read.ok()) return read;
+  TF_GC_RETURN_IF_ERROR(ReadMessage(Kind::kPush, bytes, size, &message));
   std::lock_guard<std::mutex> lock(mutex_);
   settled_version_ = message.version;
   settled_micros_ = env_->NowMicros();
   if (accepted) return absl::OkStatus();
   for (const Message::Entry& entry : message.entries) {
-    const absl::Status taken = TakeBack(entry, parallel_for);
-    if (!taken.ok()) return taken;
+    TF_GC_RETURN_IF_ERROR(TakeBack(entry, parallel_for));
   }
   return absl::OkStatus();
 }
@@ -431,7 +428,7 @@ absl::Status LocalModel::TakeBack(const Message::Entry& entry,
         DecodeRows(entry.body, entry.size,
                    {std::numeric_limits<int64_t>::max(), n}, what, &rows);
     const auto is_finite = [&](const float* row) {
-      return AllFinite(row, n, kernels::SingleThread);
+      return kernels::AllFinite(row, n, kernels::SingleThread);
     };
     if (decoded.ok()) AppendRowsIf(rows, is_finite, &variable.pending);
     return decoded;
@@ -439,7 +436,7 @@ absl::Status LocalModel::TakeBack(const Message::Entry& entry,
   Tensor values;
   const absl::Status decoded =
       DecodePushed(entry, what, variable, parallel_for, &values);
-  if (!decoded.ok() || !AllFinite(FloatsOf(values), n, parallel_for)) {
+  if (!decoded.ok() || !kernels::AllFinite(FloatsOf(values), n, parallel_for)) {
     return decoded;
   }
   if (variable.residual) {
@@ -470,13 +467,11 @@ absl::Status LocalModel::DecodePushed(const Message::Entry& entry,
     return checked;
   }
   const ThcSpec& spec = variable.sent.spec;
-  if (spec.table.empty()) {
+  if (spec.table.integers.empty()) {
     return absl::DataLossError(
         absl::StrCat(what, " message: this worker has not sent it by THC"));
   }
-  const absl::Status checked =
-      CheckThcPush(spec, entry.body, entry.size, n, what);
-  if (!checked.ok()) return checked;
+  TF_GC_RETURN_IF_ERROR(CheckThcPush(spec, entry.body, entry.size, n, what));
   if (!HasThcNorms(entry.body, entry.size)) {
     *values = Zeros(n);
     std::fill_n(FloatsOf(values), n, kNan);

@@ -1,7 +1,6 @@
 #include "ops/parameter_server/round.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <set>
 #include <string>
@@ -10,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "ops/parameter_server/buffers.h"
 #include "ops/parameter_server/thc.h"
+#include "ops/wire/body.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc::parameter_server {
 namespace {
@@ -72,8 +73,7 @@ absl::Status CheckPush(const std::vector<PushEntry>& push,
       return absl::DataLossError(
           absl::StrCat(Describe(entry), " message: it comes twice"));
     }
-    const absl::Status checked = CheckEntry(entry, parallel_for);
-    if (!checked.ok()) return checked;
+    TF_GC_RETURN_IF_ERROR(CheckEntry(entry, parallel_for));
   }
   return absl::OkStatus();
 }
@@ -109,7 +109,7 @@ bool Round::Accumulator::HasRoom(const PushEntry& entry) const {
       !HasThcNorms(entry.body, entry.size)) {
     return true;
   }
-  const int64_t g = entry.variable->push.thc.granularity();
+  const int64_t g = entry.variable->push.thc.table.granularity();
   return (lane_pushes + 1) * g <= kLargestThcSum &&
          (lane_pushes == 0 || scales.version == entry.scales.version);
 }
@@ -139,9 +139,8 @@ void Round::Accumulator::AddNorms(const PushEntry& entry) {
   if (!HasThcNorms(entry.body, entry.size)) return;
   norms.resize(ThcBlocks(entry.variable->size()).count);
   for (size_t block = 0; block < norms.size(); ++block) {
-    float norm;
-    std::memcpy(&norm, entry.body + block * sizeof(norm), sizeof(norm));
-    norms[block] = std::max(norms[block], norm);
+    norms[block] = std::max(
+        norms[block], ReadNumber<float>(entry.body + block * sizeof(float)));
   }
 }
 

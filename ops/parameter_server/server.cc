@@ -8,6 +8,7 @@
 #include "ops/kernels/three_lc_tensor.h"
 #include "ops/parameter_server/buffers.h"
 #include "ops/parameter_server/thc.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc::parameter_server {
 namespace {
@@ -29,7 +30,7 @@ absl::Status CheckInfo(const VariableInfo& info, const ServerOptions& options) {
   if (info.push.codec != Codec::kThcIndices || !options.synchronous) {
     return absl::OkStatus();
   }
-  const int64_t g = info.push.thc.granularity();
+  const int64_t g = info.push.thc.table.granularity();
   if (options.pushes_per_round <= kLargestThcSum / g) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "push: the table of variable ", info.name, " goes up to ", g, ", and ",
@@ -61,8 +62,7 @@ bool ServerOptions::operator==(const ServerOptions& other) const {
 
 absl::Status Server::AddVariable(const VariableInfo& info,
                                  const WeakHandle& handle) {
-  const absl::Status checked = CheckInfo(info, options_);
-  if (!checked.ok()) return checked;
+  TF_GC_RETURN_IF_ERROR(CheckInfo(info, options_));
   std::lock_guard<std::mutex> lock(mutex_);
   const auto [added, is_new] = variables_.insert({info.id, {info, handle, {}}});
   Variable& variable = added->second;
@@ -88,8 +88,7 @@ absl::Status Server::ReadValues(const std::vector<uint32_t>& ids,
     std::lock_guard<std::mutex> lock(mutex_);
     for (const uint32_t id : ids) {
       const Variable* variable = nullptr;
-      const absl::Status found = Find(id, &variable);
-      if (!found.ok()) return found;
+      TF_GC_RETURN_IF_ERROR(Find(id, &variable));
       handles.push_back({&variable->info, variable->handle});
     }
   }
@@ -111,8 +110,7 @@ absl::Status Server::FindAll(
     std::vector<const VariableInfo*>* variables) const {
   for (const uint32_t id : ids) {
     const Variable* variable = nullptr;
-    const absl::Status found = Find(id, &variable);
-    if (!found.ok()) return found;
+    TF_GC_RETURN_IF_ERROR(Find(id, &variable));
     variables->push_back(&variable->info);
   }
   return absl::OkStatus();
@@ -143,8 +141,7 @@ absl::Status Server::GetHandlesForPull(const std::vector<uint32_t>& ids,
   std::lock_guard<std::mutex> lock(mutex_);
   for (const uint32_t id : ids) {
     const Variable* variable = nullptr;
-    const absl::Status found = Find(id, &variable);
-    if (!found.ok()) return found;
+    TF_GC_RETURN_IF_ERROR(Find(id, &variable));
     if (!model_.HasValue(id)) {
       handles->push_back({&variable->info, variable->handle});
     }
@@ -167,8 +164,7 @@ absl::Status Server::Pull(const PullRequest& request,
   {
     std::lock_guard<std::mutex> lock(mutex_);
     std::vector<const VariableInfo*> variables;
-    const absl::Status found = FindAll(ids, &variables);
-    if (!found.ok()) return found;
+    TF_GC_RETURN_IF_ERROR(FindAll(ids, &variables));
     writer.set_version(model_.version(), model_.step());
     for (const VariableInfo* variable : variables) {
       const auto other = others.find(variable->id);
@@ -213,8 +209,7 @@ absl::Status Server::ReadPush(const uint8_t* bytes, int64_t size,
                               const ParallelFor& parallel_for,
                               Push* push) const {
   Message message;
-  const absl::Status read = ReadMessage(Kind::kPush, bytes, size, &message);
-  if (!read.ok()) return read;
+  TF_GC_RETURN_IF_ERROR(ReadMessage(Kind::kPush, bytes, size, &message));
   *push = {message.version, message.tag, {}};
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -238,8 +233,7 @@ absl::Status Server::AccumulatePush(const uint8_t* bytes, int64_t size,
                                     const ParallelFor& parallel_for,
                                     bool* accepted, bool* ready) {
   Push push;
-  const absl::Status read = ReadPush(bytes, size, parallel_for, &push);
-  if (!read.ok()) return read;
+  TF_GC_RETURN_IF_ERROR(ReadPush(bytes, size, parallel_for, &push));
   std::lock_guard<std::mutex> lock(mutex_);
   CountPush(size, push);
   if (options_.synchronous) {
@@ -347,8 +341,7 @@ absl::Status Server::TakeMeans(const Round& round,
   for (const VariableInfo* variable : sparse) {
     gradients->sparse.emplace_back();
     Rows* const rows = &gradients->sparse.back();
-    const absl::Status taken = round.TakeRows(*variable, rows);
-    if (!taken.ok()) return taken;
+    TF_GC_RETURN_IF_ERROR(round.TakeRows(*variable, rows));
     divide(rows->values.data(), rows->values.size());
   }
   return absl::OkStatus();
@@ -387,8 +380,7 @@ absl::Status Server::SetMultipliers(
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [id, multiplier] : multipliers) {
     const Variable* variable = nullptr;
-    const absl::Status found = Find(id, &variable);
-    if (!found.ok()) return found;
+    TF_GC_RETURN_IF_ERROR(Find(id, &variable));
     if (variable->info.pull.codec == Codec::kThreeLc &&
         !kernels::IsSparsityMultiplier(multiplier)) {
       return absl::InvalidArgumentError(
@@ -422,8 +414,7 @@ absl::Status Server::PublishWhole(const std::vector<uint32_t>& ids,
   {
     std::lock_guard<std::mutex> publishing(publishing_mutex_);
     Values values;
-    const absl::Status status = ReadValues(ids, read, &values);
-    if (!status.ok()) return status;
+    TF_GC_RETURN_IF_ERROR(ReadValues(ids, read, &values));
     std::lock_guard<std::mutex> lock(mutex_);
     model_.PublishWhole(values);
     whole_version_ = model_.version();
@@ -448,8 +439,7 @@ absl::Status Server::ReadRound(uint32_t id, const ParallelFor& parallel_for,
                                Tensor* sum) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const Variable* variable = nullptr;
-  const absl::Status found = Find(id, &variable);
-  if (!found.ok()) return found;
+  TF_GC_RETURN_IF_ERROR(Find(id, &variable));
   const int64_t n = variable->info.size();
   *sum = Zeros(n);
   Tensor part = NewFloats(n);

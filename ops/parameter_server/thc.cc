@@ -8,22 +8,17 @@
 #include "absl/strings/str_cat.h"
 #include "ops/kernels/bit_packing.h"
 #include "ops/kernels/denormals.h"
-#include "ops/kernels/hadamard.h"
-#include "ops/kernels/stochastic_quantize.h"
 #include "ops/kernels/table_sum.h"
 #include "ops/kernels/three_lc.h"
 #include "ops/parameter_server/buffers.h"
 #include "ops/wire/body.h"
 #include "ops/wire/seeds.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc::parameter_server {
 namespace {
 
 using ::tensorflow::Tensor;
-
-constexpr int64_t kLargestBlock = int64_t{1} << 16;
-constexpr int64_t kSmallestBlock = int64_t{1} << 6;
-constexpr int64_t kPaddingPart = 128;
 
 // The values of a unit of work: whole bytes of packed indices.
 constexpr int64_t kUnit = 4096;
@@ -33,12 +28,6 @@ constexpr int64_t kCost = 1;
 
 constexpr int64_t kNormSize = sizeof(float);
 constexpr int64_t kVersionSize = sizeof(int64_t);
-
-float ReadNorm(const uint8_t* body, int64_t block) {
-  float norm;
-  std::memcpy(&norm, body + block * kNormSize, kNormSize);
-  return norm;
-}
 
 // Calls work(block, its first value, how many of them are no padding).
 template <typename Work>
@@ -53,15 +42,6 @@ void ForEachBlock(const ThcBlocks& blocks, int64_t n,
                });
 }
 
-// Calls work(first, how many) for all values, with the padding.
-template <typename Work>
-void ForEachUnit(const ThcBlocks& blocks,
-                 const kernels::ParallelFor& parallel_for, Work work) {
-  kernels::ParallelForUnits(
-      parallel_for, blocks.padded(), kUnit, kCost,
-      [&](int64_t begin, int64_t end) { work(begin, end - begin); });
-}
-
 float Norm(const float* values, int64_t n) {
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += double{values[i]} * values[i];
@@ -73,8 +53,8 @@ absl::Status CheckNorms(const uint8_t* body, int64_t n,
                         const std::string& what) {
   const int64_t blocks = ThcBlocks(n).count;
   for (int64_t b = 0; b < blocks; ++b) {
-    const float norm = ReadNorm(body, b);
-    if (!(norm >= 0 && std::isfinite(norm))) {
+    const float norm = ReadNumber<float>(body + b * kNormSize);
+    if (!IsScale(norm)) {
       return absl::DataLossError(
           absl::StrCat(what, " message: the norm of block ", b, " is ", norm));
     }
@@ -84,25 +64,8 @@ absl::Status CheckNorms(const uint8_t* body, int64_t n,
 
 }  // namespace
 
-float ThcTruncation(double p) {
-  // The fraction that lies outside of [-t, t] is erfc(t / sqrt(2)).
-  double below = 0, above = 40;
-  while (true) {
-    const double middle = (below + above) / 2;
-    if (middle <= below || middle >= above) break;
-    (std::erfc(middle / std::sqrt(2.0)) > p ? below : above) = middle;
-  }
-  return static_cast<float>(above);
-}
-
-ThcBlocks::ThcBlocks(int64_t n) : size(kLargestBlock) {
-  const auto padding = [&] { return (size - n % size) % size; };
-  while (size > kSmallestBlock && padding() > n / kPaddingPart) size /= 2;
-  count = n / size + (n % size != 0);
-}
-
 int64_t ThcIndicesSize(const ThcSpec& spec, int64_t n) {
-  return kernels::PackedSize(ThcBlocks(n).padded(), spec.bits);
+  return kernels::PackedSize(ThcBlocks(n).padded(), spec.table.bits);
 }
 
 bool ThcNorms(const float* values, int64_t n, float* norms,
@@ -118,30 +81,30 @@ bool ThcNorms(const float* values, int64_t n, float* norms,
 }
 
 bool HasThcNorms(const uint8_t* body, int64_t size) {
-  return size < kNormSize || !std::isnan(ReadNorm(body, 0));
+  return size < kNormSize || !std::isnan(ReadNumber<float>(body));
 }
 
 absl::Status CheckThcNorms(const uint8_t* body, int64_t size, int64_t n,
                            const std::string& what) {
   if (size == kNormSize && !HasThcNorms(body, size)) return absl::OkStatus();
-  const absl::Status checked =
-      CheckBodySize(what, size, ThcBlocks(n).count * kNormSize);
-  return checked.ok() ? CheckNorms(body, n, what) : checked;
+  TF_GC_RETURN_IF_ERROR(
+      CheckBodySize(what, size, ThcBlocks(n).count * kNormSize));
+  return CheckNorms(body, n, what);
 }
 
 absl::Status CheckThcPush(const ThcSpec& spec, const uint8_t* body,
                           int64_t size, int64_t n, const std::string& what) {
   if (size == kNormSize && !HasThcNorms(body, size)) return absl::OkStatus();
   const int64_t norms = ThcBlocks(n).count * kNormSize;
-  const absl::Status checked =
-      CheckBodySize(what, size, norms + ThcIndicesSize(spec, n));
-  return checked.ok() ? CheckNorms(body, n, what) : checked;
+  TF_GC_RETURN_IF_ERROR(
+      CheckBodySize(what, size, norms + ThcIndicesSize(spec, n)));
+  return CheckNorms(body, n, what);
 }
 
 Tensor EncodeThcScales(const ThcScales& scales) {
   const int64_t size = scales.values.TotalBytes();
   Tensor body = NewBytes(kVersionSize + size);
-  std::memcpy(BytesOf(&body), &scales.version, kVersionSize);
+  WriteNumber(scales.version, BytesOf(&body));
   std::copy_n(scales.values.tensor_data().data(), size,
               BytesOf(&body) + kVersionSize);
   return body;
@@ -150,8 +113,7 @@ Tensor EncodeThcScales(const ThcScales& scales) {
 absl::Status CheckThcScales(const uint8_t* body, int64_t size, int64_t n,
                             const std::string& what) {
   const int64_t scales = ThcBlocks(n).count * kNormSize;
-  const absl::Status checked = CheckBodySize(what, size, kVersionSize + scales);
-  if (!checked.ok()) return checked;
+  TF_GC_RETURN_IF_ERROR(CheckBodySize(what, size, kVersionSize + scales));
   const int64_t version = DecodeThcScales(body, size).version;
   if (version <= 0) {
     return absl::DataLossError(
@@ -161,8 +123,8 @@ absl::Status CheckThcScales(const uint8_t* body, int64_t size, int64_t n,
 }
 
 ThcScales DecodeThcScales(const uint8_t* body, int64_t size) {
-  ThcScales scales = {0, NewFloats((size - kVersionSize) / kNormSize)};
-  std::memcpy(&scales.version, body, kVersionSize);
+  ThcScales scales = {ReadNumber<int64_t>(body),
+                      NewFloats((size - kVersionSize) / kNormSize)};
   std::memcpy(FloatsOf(&scales.values), body + kVersionSize,
               size - kVersionSize);
   return scales;
@@ -176,64 +138,53 @@ kernels::Seed ThcRounding(kernels::Seed signs, uint64_t push) {
   return {MixBits(signs.key ^ MixBits(push)), signs.stream};
 }
 
-float ThcQuantizer::Limit(int64_t block) const {
-  return spec_.truncation * FloatsOf(scales_.values)[block] /
-         std::sqrt(static_cast<float>(blocks_.size));
+ThcQuantizer::ThcQuantizer(const ThcSpec* spec, uint32_t id, int64_t n,
+                           const ThcScales& scales)
+    : spec_(*spec),
+      n_(n),
+      blocks_(n),
+      signs_(ThcSigns(*spec, id, scales.version)) {
+  const kernels::KeepDenormals keep_denormals;
+  const float* const of_block = FloatsOf(scales.values);
+  for (int64_t b = 0; b < blocks_.count; ++b) {
+    limits_.push_back(spec_.truncation * of_block[b] /
+                      std::sqrt(static_cast<float>(blocks_.size)));
+  }
 }
 
 void ThcQuantizer::Quantize(const float* values, uint64_t push,
                             uint8_t* indices,
                             const kernels::ParallelFor& parallel_for) const {
   const kernels::KeepDenormals keep_denormals;
-  const kernels::Seed rounding = ThcRounding(signs_, push);
-  const std::unique_ptr<float[]> room(new float[blocks_.padded()]);
-  float* const rotated = room.get();
-  std::copy_n(values, n_, rotated);
-  std::fill(rotated + n_, rotated + blocks_.padded(), 0.0f);
-  kernels::RandomizedHadamard(rotated, blocks_.count, blocks_.size, signs_,
-                              rotated, parallel_for);
-  ForEachBlock(blocks_, n_, parallel_for,
-               [&](int64_t block, int64_t first, int64_t) {
-                 const float limit = Limit(block);
-                 float* const r = rotated + first;
-                 for (int64_t i = 0; i < blocks_.size; ++i) {
-                   r[i] = limit > 0 ? r[i] / limit : 0;
-                 }
-               });
-  ForEachUnit(blocks_, parallel_for, [&](int64_t first, int64_t length) {
-    kernels::StochasticQuantizePack(
-        rotated + first, length, spec_.levels.data(),
-        static_cast<int>(spec_.levels.size()), rounding, first, spec_.bits,
-        indices + kernels::PackedSize(first, spec_.bits));
-  });
+  const std::unique_ptr<float[]> padded(new float[blocks_.padded()]);
+  std::copy_n(values, n_, padded.get());
+  std::fill(padded.get() + n_, padded.get() + blocks_.padded(), 0.0f);
+  kernels::ThcQuantize(padded.get(), blocks_, limits_.data(), spec_.table,
+                       signs_, ThcRounding(signs_, push), padded.get(), indices,
+                       parallel_for);
 }
 
 void ThcQuantizer::Add(const uint8_t* indices, uint16_t* sums,
                        const kernels::ParallelFor& parallel_for) const {
-  ForEachUnit(blocks_, parallel_for, [&](int64_t first, int64_t length) {
-    kernels::TableSum(indices + kernels::PackedSize(first, spec_.bits), length,
-                      spec_.table.data(), spec_.bits, sums + first);
-  });
+  const int bits = spec_.table.bits;
+  kernels::ParallelForUnits(
+      parallel_for, blocks_.padded(), kUnit, kernels::kTableSumCost,
+      [&](int64_t begin, int64_t end) {
+        kernels::TableSum(indices + kernels::PackedSize(begin, bits),
+                          end - begin, spec_.table.integers.data(), bits,
+                          sums + begin);
+      });
 }
 
 void ThcQuantizer::DecodeAdd(const uint16_t* sums, int64_t pushes,
                              float* values,
                              const kernels::ParallelFor& parallel_for) const {
   const kernels::KeepDenormals keep_denormals;
-  const std::unique_ptr<float[]> room(new float[blocks_.padded()]);
-  float* const rotated = room.get();
-  const float step = 2.0f / static_cast<float>(spec_.granularity());
-  const float offset = static_cast<float>(pushes);
-  ForEachBlock(blocks_, n_, parallel_for,
-               [&](int64_t block, int64_t first, int64_t) {
-                 const float limit = Limit(block);
-                 for (int64_t i = first; i < first + blocks_.size; ++i) {
-                   rotated[i] = limit * (sums[i] * step - offset);
-                 }
-               });
-  kernels::InverseRandomizedHadamard(rotated, blocks_.count, blocks_.size,
-                                     signs_, rotated, parallel_for);
-  kernels::AddResidual(values, rotated, n_, values);
+  const std::unique_ptr<float[]> decoded(new float[blocks_.padded()]);
+  kernels::ThcDecodeSums(sums, blocks_, limits_.data(),
+                         spec_.table.granularity(), pushes, signs_,
+                         decoded.get(), parallel_for);
+  kernels::AddResidual(values, decoded.get(), n_, values);
 }
 
 }  // namespace tf_gc::parameter_server

@@ -1,17 +1,10 @@
-// THC between the workers and a parameter server (Li et al., NSDI 2024,
-// algorithm 3). Of a variable of n values t in blocks of d = 2^k, the last one
-// padded with zeros, and with the scale l of each block, which all workers have
-// from the server:
+// THC between the workers and a parameter server (ops/kernels/thc.h). All
+// workers have the scale l of each block from the server, and with it the limit
 //
-//   R = H D t / sqrt(d),    M = t_p l / sqrt(d),    t_p = Phi^-1(1 - p / 2)
-//   z = stochastic index of R, clamped to [-M, M], among M (2 T[z] / g - 1)
+//   M = t_p l / sqrt(d),    t_p = Phi^-1(1 - p / 2)
 //
-// A push holds the indices z. The server adds up S = sum T[z] over its pushes
-// without decoding, and decodes once:
-//
-//   sum = D H (M (2 S / g - pushes)) / sqrt(d)
-//
-// Everything is 0 in a block with l = 0.
+// A push holds the indices. The server adds them up over its pushes without
+// decoding, and decodes once.
 
 #ifndef TF_GC_OPS_PARAMETER_SERVER_THC_H_
 #define TF_GC_OPS_PARAMETER_SERVER_THC_H_
@@ -23,6 +16,7 @@
 #include "absl/status/status.h"
 #include "ops/kernels/parallel.h"
 #include "ops/kernels/philox.h"
+#include "ops/kernels/thc.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace tf_gc::parameter_server {
@@ -31,30 +25,13 @@ namespace tf_gc::parameter_server {
 inline constexpr int64_t kLargestThcSum = UINT16_MAX;
 
 struct ThcSpec {
-  int bits = 0;                 // of an index
-  float truncation = 0;         // t_p
-  float headroom = 0;           // scale over the largest norm of the last round
-  uint64_t seed = 0;            // of the signs
-  std::vector<uint16_t> table;  // T: 2^bits values, ascending, T[0] = 0
-  std::vector<float> levels;    // 2 T / g - 1
-
-  int64_t granularity() const { return table.back(); }  // g
+  float truncation = 0;  // t_p
+  float headroom = 0;    // scale over the largest norm of the last round
+  uint64_t seed = 0;     // of the signs
+  kernels::ThcTable table;
 };
 
-// The t_p that leaves out the fraction p of normally distributed values,
-// 0 < p < 1.
-float ThcTruncation(double p);
-
-// How a variable of n values is cut: in the largest blocks, 2^6 to 2^16 values,
-// that need less than one part in 128 of padding, or else the smallest.
-struct ThcBlocks {
-  explicit ThcBlocks(int64_t n);
-
-  int64_t size;
-  int64_t count;
-
-  int64_t padded() const { return size * count; }  // values, with the padding
-};
+using kernels::ThcBlocks;
 
 // The bytes of a push's indices.
 int64_t ThcIndicesSize(const ThcSpec& spec, int64_t n);
@@ -100,12 +77,7 @@ class ThcQuantizer {
  public:
   // The caller keeps `spec`.
   ThcQuantizer(const ThcSpec* spec, uint32_t id, int64_t n,
-               const ThcScales& scales)
-      : spec_(*spec),
-        n_(n),
-        blocks_(n),
-        scales_(scales),
-        signs_(ThcSigns(*spec, id, scales.version)) {}
+               const ThcScales& scales);
 
   // Writes ThcIndicesSize bytes. No two pushes of all workers have the same
   // number.
@@ -121,13 +93,11 @@ class ThcQuantizer {
                  const kernels::ParallelFor& parallel_for) const;
 
  private:
-  float Limit(int64_t block) const;  // M
-
   const ThcSpec& spec_;
   const int64_t n_;
   const ThcBlocks blocks_;
-  const ThcScales scales_;
   const kernels::Seed signs_;
+  std::vector<float> limits_;  // M of each block
 };
 
 }  // namespace tf_gc::parameter_server

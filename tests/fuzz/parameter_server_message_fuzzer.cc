@@ -53,7 +53,7 @@ const std::vector<VariableInfo>& Variables() {
       {300,
        "d",
        {70},
-       Spec("thc bits=2 p=.1 headroom=1 seed=1 table=0,1,2,4"),
+       Spec("thc bits=2 truncation=1.64 headroom=1 seed=1 table=0,1,2,4"),
        Spec("float16"),
        0}};
   return *variables;

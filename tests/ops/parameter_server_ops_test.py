@@ -16,7 +16,7 @@ from tests.ops.op_testing import MODES, OpTestCase, as_bytes, traced
 from tests.waiting import wait_until
 from tf_gc import ops
 
-_THC = "thc bits=4 p=0.03125 headroom=1.2 seed=7 table=" + ",".join(map(str, range(16)))
+_THC = "thc bits=4 truncation=2.15 headroom=1.2 seed=7 table=" + ",".join(map(str, range(16)))
 _CODECS = ("float32", "float16", "bfloat16", "int8", "three_lc", _THC)
 _NAMES = itertools.count()
 _COUNTERS = (

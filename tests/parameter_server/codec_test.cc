@@ -67,15 +67,17 @@ TEST(CodecSpecTest, NamesAndFeedbackAreRead) {
 
 TEST(CodecSpecTest, FieldsOfThcAreRead) {
   const CodecSpec spec = Spec(
-      "thc bits=2 p=0.03125 headroom=1.25 seed=-1 table=0,2,3,6 feedback=0");
+      "thc bits=2 truncation=2.15 headroom=1.25 seed=-1 table=0,2,3,6 "
+      "feedback=0");
   EXPECT_EQ(spec.codec, Codec::kThcIndices);
   EXPECT_FALSE(spec.feedback);
-  EXPECT_EQ(spec.thc.bits, 2);
-  EXPECT_NEAR(spec.thc.truncation, 2.153874694, 1e-6);
+  EXPECT_EQ(spec.thc.table.bits, 2);
+  EXPECT_EQ(spec.thc.truncation, 2.15f);
   EXPECT_EQ(spec.thc.headroom, 1.25f);
   EXPECT_EQ(spec.thc.seed, ~uint64_t{0});
-  EXPECT_EQ(spec.thc.table, (std::vector<uint16_t>{0, 2, 3, 6}));
-  EXPECT_EQ(spec.thc.levels, (Floats{-1, static_cast<float>(-1 / 3.0), 0, 1}));
+  EXPECT_EQ(spec.thc.table.integers, (std::vector<uint16_t>{0, 2, 3, 6}));
+  EXPECT_EQ(spec.thc.table.levels,
+            (Floats{-1, static_cast<float>(-1 / 3.0), 0, 1}));
 }
 
 TEST(CodecSpecTest, ErrorsNameTheField) {
@@ -88,15 +90,23 @@ TEST(CodecSpecTest, ErrorsNameTheField) {
       {"int8 feedback=2", "feedback must be 0 or 1, got 2"},
       {"int8 bits=4", "bits is not a field"},
       {"thc", "bits is missing"},
-      {"thc bits=6 p=0.1 headroom=1 seed=1 table=0,1", "bits must be"},
-      {"thc bits=2 headroom=1 seed=1 table=0,1,2,3", "p is missing"},
-      {"thc bits=2 p=1 headroom=1 seed=1 table=0,1,2,3", "p must be in (0, 1)"},
-      {"thc bits=2 p=.1 headroom=0 seed=1 table=0,1,2,3", "headroom must be"},
-      {"thc bits=2 p=.1 headroom=1 seed=x table=0,1,2,3", "seed must be"},
-      {"thc bits=2 p=.1 headroom=1 seed=1 table=0,1,2", "table must have 2^b"},
-      {"thc bits=2 p=.1 headroom=1 seed=1 table=0,2,1,3", "table must be"},
-      {"thc bits=2 p=.1 headroom=1 seed=1 table=1,2,3,4", "table must be"},
-      {"thc bits=2 p=.1 headroom=1 seed=1 table=0,1,2,65536", "table must be"},
+      {"thc bits=6 truncation=1.64 headroom=1 seed=1 table=0,1",
+       "bits must be"},
+      {"thc bits=2 headroom=1 seed=1 table=0,1,2,3", "truncation is missing"},
+      {"thc bits=2 truncation=0 headroom=1 seed=1 table=0,1,2,3",
+       "truncation must be positive"},
+      {"thc bits=2 truncation=1.64 headroom=0 seed=1 table=0,1,2,3",
+       "headroom must be"},
+      {"thc bits=2 truncation=1.64 headroom=1 seed=x table=0,1,2,3",
+       "seed must be"},
+      {"thc bits=2 truncation=1.64 headroom=1 seed=1 table=0,1,2",
+       "table must have 2^b"},
+      {"thc bits=2 truncation=1.64 headroom=1 seed=1 table=0,2,1,3",
+       "table must be"},
+      {"thc bits=2 truncation=1.64 headroom=1 seed=1 table=1,2,3,4",
+       "table must be"},
+      {"thc bits=2 truncation=1.64 headroom=1 seed=1 table=0,1,2,65536",
+       "table must be"},
   };
   for (const auto& c : cases) {
     CodecSpec spec;

@@ -177,7 +177,8 @@ TEST(RoundTest, SumsOfThcAreDecodedOnce) {
 
 TEST(RoundTest, PushesThatCouldOverflowAreRefused) {
   const VariableInfo a = MakeVariable(
-      1, {64}, "thc bits=2 p=0.1 headroom=1 seed=1 table=0,1,2,30000");
+      1, {64},
+      "thc bits=2 truncation=1.64 headroom=1 seed=1 table=0,1,2,30000");
   const VariableInfo b = MakeVariable(2, {1});
   Round round;
   EXPECT_TRUE(Add({Thc(a, {1})}, &round));

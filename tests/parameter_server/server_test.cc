@@ -423,8 +423,9 @@ TEST(ServerTest, WrongVariablesAreInvalid) {
                 "pull");
   ExpectInvalid(
       server->AddVariable(
-          MakeVariable(3, {2},
-                       "thc bits=2 p=.1 headroom=1 seed=1 table=0,1,2,656"),
+          MakeVariable(
+              3, {2},
+              "thc bits=2 truncation=1.64 headroom=1 seed=1 table=0,1,2,656"),
           {}),
       "smaller granularity");
   Buffer message;

@@ -31,7 +31,7 @@ using Buffer = std::vector<uint8_t>;
 using Floats = std::vector<float>;
 
 inline constexpr char kThc[] =
-    "thc bits=2 p=0.03125 headroom=1.5 seed=7 "
+    "thc bits=2 truncation=2.15 headroom=1.5 seed=7 "
     "table=0,1,2,3";
 
 inline void ExpectOk(const absl::Status& status) {

@@ -58,32 +58,6 @@ Floats NormsOf(const Floats& values) {
   return norms;
 }
 
-TEST(ThcTest, TruncationIsTheNormalQuantile) {
-  EXPECT_NEAR(ThcTruncation(0.31731050786291415), 1, 1e-6);
-  EXPECT_NEAR(ThcTruncation(0.0455002638963584), 2, 1e-6);
-  EXPECT_NEAR(std::erfc(ThcTruncation(1e-300) / std::sqrt(2.0)) / 1e-300, 1,
-              1e-3);
-  EXPECT_NEAR(ThcTruncation(1 - 1e-9), 0, 1e-8);
-}
-
-TEST(ThcTest, BlocksAreTheLargestThatNeedLittlePadding) {
-  const auto expect = [](int64_t n, int64_t size, int64_t count) {
-    const ThcBlocks blocks(n);
-    EXPECT_EQ(blocks.size, size) << n;
-    EXPECT_EQ(blocks.count, count) << n;
-  };
-  expect(0, 65536, 0);
-  expect(1, 64, 1);
-  expect(64, 64, 1);
-  expect(65, 64, 2);
-  expect(128, 128, 1);
-  expect(1000, 64, 16);
-  expect(65536, 65536, 1);
-  expect(65535, 65536, 1);  // one value of padding
-  expect(65536 - 512, 512, 127);
-  expect(65536 - 508, 65536, 1);  // 508 <= 65028 / 128
-}
-
 TEST(ThcTest, NormsAreThoseOfBlocks) {
   Floats values(130, 0);
   values[0] = 3;
@@ -115,7 +89,7 @@ TEST(ThcTest, MeanOfManyPushesIsTheInput) {
 TEST(ThcTest, SumOfPushesIsTheSumOfWhatTheyDeliver) {
   const int64_t n = 1000;
   const Floats first = Gaussian(n, 1), second = Gaussian(n, 2);
-  Coder coder(Spec("thc bits=4 p=0.03125 headroom=1 seed=1 "
+  Coder coder(Spec("thc bits=4 truncation=2.15 headroom=1 seed=1 "
                    "table=0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"),
               n, NormsOf(first));
   const Buffer a = coder.Quantize(first, 1), b = coder.Quantize(second, 2);

@@ -20,7 +20,7 @@ namespace {
 using kernels::SingleThread;
 
 constexpr char kThc4[] =
-    "thc bits=4 p=0.03125 headroom=1.2 seed=7 "
+    "thc bits=4 truncation=2.15 headroom=1.2 seed=7 "
     "table=0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15";
 
 struct Setting {

@@ -8,15 +8,11 @@ import tensorflow as tf
 
 from tf_gc import checks
 from tf_gc import thc as tables
-from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
 from tf_gc.compressors.server_codecs import ServerCodecs
 
 __all__ = ["THC", "UniformTHC"]
 
-_LARGEST_BLOCK = 1 << 16
-_SMALLEST_BLOCK = 1 << 6
-_PADDING = 1 / 128  # the most of a bucket that padding may add
 # Parameter servers: how much larger than the last round's norms this round's may be.
 _HEADROOM = 1.2
 _LARGEST_GRANULARITY = 4095  # solving for a table takes memory of its square
@@ -72,44 +68,36 @@ class UniformTHC(FusedCompressor):
     def server_codecs(self, pushes):
         table = ",".join(str(value) for value in self.table(pushes))
         push = (
-            f"thc bits={self.bits} p={self.p} headroom={_HEADROOM} seed={self.seed} table={table}"
+            f"thc bits={self.bits} truncation={tables.truncation(self.p)} headroom={_HEADROOM} "
+            f"seed={self.seed} table={table}"
         )
         return ServerCodecs(push, "int8")
 
     def statistics(self, values, exchange):
-        return tf.norm(scales.to_blocks(values, block_size(exchange.size)), axis=1)
+        from tf_gc import ops
+
+        return tf.norm(ops.thc_blocks(values), axis=1)
 
     def reduce(self, values, exchange):
         from tf_gc import ops
 
-        block = block_size(exchange.size)
-        blocks = scales.to_blocks(values, block)
+        blocks = ops.thc_blocks(values)
         norms = tf.reduce_max(exchange.statistics, axis=0)
-        signs = exchange.seed(self.seed, "signs", shared=True)
-        rotated = ops.randomized_hadamard(blocks, signs)
-
+        limits = (tables.truncation(self.p) / blocks.shape[1] ** 0.5) * norms
         table = self.table(exchange.workers)
-        levels = tf.constant(2 * table / table[-1] - 1, tf.float32)
-        limits = (tables.truncation(self.p) / block**0.5) * norms[:, tf.newaxis]
-        indices = ops.stochastic_quantize(
-            tf.math.divide_no_nan(rotated, limits), levels, exchange.seed(self.seed, "rounding")
+        signs = exchange.seed(self.seed, "signs", shared=True)
+        packed = ops.thc_quantize(
+            blocks, limits, table, self.bits, signs, exchange.seed(self.seed, "rounding")
         )
         sums = exchange.lane_sum(
-            ops.pack_bits(indices, self.bits),
+            packed,
             table,
             self.bits,
             size=blocks.shape.num_elements(),
             topology=self.topology,
         )
-
-        def decode(rotated):
-            return tf.reshape(ops.inverse_randomized_hadamard(rotated, signs), [-1])[
-                : exchange.size
-            ]
-
-        sums = tf.cast(tf.reshape(sums, blocks.shape), tf.float32)
-        total = decode(limits * (sums * (2 / table[-1]) - exchange.workers))
-        own = decode(limits * tf.gather(levels, tf.cast(indices, tf.int32)))
+        total = ops.thc_decode_sums(sums, limits, table[-1], exchange.workers, signs, exchange.size)
+        own = ops.thc_decode(packed, limits, table, self.bits, signs, exchange.size)
         return total, values - own
 
 
@@ -152,11 +140,3 @@ class THC(UniformTHC):
             lane = 255 if least * workers <= 255 else 65535
             granularity = min(lane // workers, _LARGEST_AUTO_GRANULARITY)
         return np.array(tables.optimal_table(self.bits, granularity, self.p).table, np.int32)
-
-
-def block_size(size: int) -> int:
-    """Returns the largest block whose padding is less than a percent of `size`, or the smallest."""
-    block = _LARGEST_BLOCK
-    while block > _SMALLEST_BLOCK and -size % block > _PADDING * size:
-        block //= 2
-    return block
