@@ -45,6 +45,15 @@ inline absl::Status CheckPackedShape(
       " values of ", bits, " bits, got ", c->Value(size)));
 }
 
+// The shape of what PackBits makes of `count` values.
+inline tensorflow::shape_inference::ShapeHandle PackedShape(
+    tensorflow::shape_inference::InferenceContext* c,
+    tensorflow::shape_inference::DimensionHandle count, int bits) {
+  return c->Vector(c->ValueKnown(count)
+                       ? c->MakeDim(kernels::PackedSize(c->Value(count), bits))
+                       : c->UnknownDim());
+}
+
 // `levels` is in the host's memory.
 inline absl::Status CheckLevels(const tensorflow::Tensor& levels) {
   TF_RETURN_IF_ERROR(CheckVector(levels, "levels"));

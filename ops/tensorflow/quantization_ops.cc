@@ -41,11 +41,7 @@ absl::Status StochasticQuantizeShape(InferenceContext* c) {
 absl::Status PackBitsShape(InferenceContext* c) {
   int bits;
   TF_RETURN_IF_ERROR(GetBits(c, &bits));
-  const DimensionHandle count = c->NumElements(c->input(0));
-  c->set_output(
-      0, c->Vector(c->ValueKnown(count)
-                       ? c->MakeDim(kernels::PackedSize(c->Value(count), bits))
-                       : c->UnknownDim()));
+  c->set_output(0, PackedShape(c, c->NumElements(c->input(0)), bits));
   return absl::OkStatus();
 }
 

@@ -48,11 +48,7 @@ absl::Status ThcQuantizeShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckSeedShape(c, 4));
   TF_RETURN_IF_ERROR(GetBits(c, &bits));
   TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &blocks));
-  const DimensionHandle count = c->NumElements(blocks);
-  c->set_output(
-      0, c->Vector(c->ValueKnown(count)
-                       ? c->MakeDim(kernels::PackedSize(c->Value(count), bits))
-                       : c->UnknownDim()));
+  c->set_output(0, PackedShape(c, c->NumElements(blocks), bits));
   return absl::OkStatus();
 }
 

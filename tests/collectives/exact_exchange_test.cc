@@ -188,8 +188,7 @@ TEST(ExactExchangeFaultTest, BodyOfAnotherSizeIsDataLoss) {
             transfer->bytes[24] -= 2;  // the header's size
           }
         });
-    EXPECT_EQ(statuses[1].code(), absl::StatusCode::kDataLoss);
-    EXPECT_THAT(std::string(statuses[1].message()), HasSubstr("body has"));
+    ExpectDataLoss(statuses[1], "body has");
   }
 }
 

@@ -16,8 +16,6 @@
 namespace tf_gc {
 namespace {
 
-using ::testing::HasSubstr;
-
 using Bytes = std::vector<uint8_t>;
 
 Bytes Pack(const Bytes& indices, int bits) {
@@ -143,11 +141,6 @@ class DamagedLanes {
   LaneHop<Lane> hop_ =
       LaneHop<Lane>(packed_.data(), {0, 5, 10, 20}, 2, sums_.data());
 };
-
-void ExpectDataLoss(const absl::Status& status, const std::string& message) {
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr(message));
-}
 
 TYPED_TEST(LaneHopTest, BodyOfAnotherSizeIsDataLoss) {
   DamagedLanes<TypeParam> ranks;

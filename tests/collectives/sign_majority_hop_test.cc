@@ -8,15 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/kernels/signs.h"
 #include "tests/collectives/testing.h"
 
 namespace tf_gc {
 namespace {
-
-using ::testing::HasSubstr;
 
 using Bytes = std::vector<uint8_t>;
 
@@ -92,8 +89,7 @@ TEST(SignMajorityHopTest, DamagedBodyIsDataLoss) {
   const auto expect = [&](const Bytes& body, const char* message) {
     for (const absl::Status& status : {MergeBody(body, kValues, 3, 1, &hop),
                                        DecodeBody(body, kValues, 3, &hop)}) {
-      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-      EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+      ExpectDataLoss(status, message);
     }
   };
   for (const int64_t size : {0, 1, 3, 5000}) {

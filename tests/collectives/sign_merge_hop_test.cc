@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/collectives/topology.h"
 #include "ops/kernels/signs.h"
@@ -21,8 +20,6 @@
 
 namespace tf_gc {
 namespace {
-
-using ::testing::HasSubstr;
 
 using Bytes = std::vector<uint8_t>;
 using kernels::Seed;
@@ -256,8 +253,7 @@ TEST(SignMergeHopTest, DamagedBodyIsDataLoss) {
     for (const absl::Status& status : {MergeBody(body, kValues, 3, 1, &hop),
                                        MergeBody(body, kValues, 3, 2, &hop),
                                        DecodeBody(body, kValues, 3, &hop)}) {
-      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-      EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+      ExpectDataLoss(status, message);
     }
   };
   for (const int64_t size : {0, 1, 3, 5000}) {

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/collectives/all_reduce.h"
 #include "ops/collectives/bucket_layout.h"
@@ -74,6 +75,12 @@ inline absl::Status AllReduce(const std::vector<int64_t>& sizes, uint32_t round,
   std::vector<VariableTraffic> traffic;
   return AllReduce(sizes, topology, transport->rank(), transport->size(), round,
                    hop, &mailbox, &traffic);
+}
+
+inline void ExpectDataLoss(const absl::Status& status,
+                           const std::string& message) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr(message));
 }
 
 // Lets every transfer arrive after a time of its own, and so on a thread of its

@@ -96,7 +96,9 @@ class UniformTHC(FusedCompressor):
             size=blocks.shape.num_elements(),
             topology=self.topology,
         )
-        total = ops.thc_decode_sums(sums, limits, table[-1], exchange.workers, signs, exchange.size)
+        total = ops.thc_decode_sums(
+            sums, limits, int(table[-1]), exchange.workers, signs, exchange.size
+        )
         own = ops.thc_decode(packed, limits, table, self.bits, signs, exchange.size)
         return total, values - own
 
