@@ -4,13 +4,15 @@
 #define TF_GC_TESTS_COLLECTIVES_IN_PROCESS_TRANSPORT_H_
 
 #include <algorithm>
-#include <chrono>
+#include <array>
+#include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -29,15 +31,15 @@ struct Transfer {
   int destination;
   std::string tag;
   std::vector<uint8_t> bytes;
-  absl::Status status;                 // what both ends get
-  bool dropped = false;                // neither end hears of it again
-  std::chrono::milliseconds delay{0};  // before both ends hear of it
+  absl::Status status;       // what both ends get
+  bool dropped = false;      // neither end hears of it till the network goes
+  bool overtakable = false;  // others may overtake it
 };
 
 // The network of a group of ranks. Transfers meet by source, destination and
 // tag, in the order in which they came. A callback runs on the thread of the
-// end that came last, on one that cancels, or, after a delay, on one of its
-// own.
+// end that came last, on one that cancels, or, if the transfer is overtakable,
+// on that of a courier, which takes any of those that wait.
 class InProcessNetwork {
  public:
   using Fault = std::function<void(Transfer*)>;
@@ -47,10 +49,19 @@ class InProcessNetwork {
       transports_.push_back(std::make_unique<RankTransport>(this, rank));
     }
     errors_.resize(ranks);
+    for (std::thread& courier : couriers_) {
+      courier = std::thread([this] { Carry(); });
+    }
   }
 
   ~InProcessNetwork() {
-    for (std::thread& thread : delays_) thread.join();
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      closing_ = true;
+      for (Letter& letter : dropped_) letters_.push_back(std::move(letter));
+    }
+    letter_came_.notify_all();
+    for (std::thread& courier : couriers_) courier.join();
   }
 
   Transport* transport(int rank) { return transports_[rank].get(); }
@@ -74,9 +85,15 @@ class InProcessNetwork {
     int destination;
     std::string tag;
     End sender, receiver;
-    bool dropped = false;
   };
   using Meetings = std::list<Meeting>;
+
+  // A transfer of which both ends are to hear later. Until then it can be
+  // cancelled: an end that fails meanwhile leaves its `done` empty.
+  struct Letter {
+    Meetings::iterator meeting;
+    Transfer transfer;
+  };
 
   class RankTransport : public Transport {
    public:
@@ -131,27 +148,32 @@ class InProcessNetwork {
     const Bytes& bytes = met.front().sender.bytes;
     transfer.bytes.assign(bytes.data(), bytes.data() + bytes.size());
     if (fault_) fault_(&transfer);
-    if (transfer.dropped || transfer.delay.count() > 0) {
-      // It can still be cancelled.
+    if (transfer.dropped || transfer.overtakable) {
       under_way_.splice(under_way_.begin(), met);
-      if (!transfer.dropped) Delay(under_way_.begin(), std::move(transfer));
+      (transfer.dropped ? dropped_ : letters_)
+          .push_back({under_way_.begin(), std::move(transfer)});
+      letter_came_.notify_one();
       return;
     }
     lock.unlock();
     Deliver(met.front(), transfer);
   }
 
-  // An end that fails meanwhile leaves its `done` empty.
-  void Delay(Meetings::iterator meeting, Transfer transfer) {
-    delays_.emplace_back([this, meeting, transfer = std::move(transfer)] {
-      std::this_thread::sleep_for(transfer.delay);
+  // What a courier does till the network goes and all has been delivered.
+  void Carry() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      letter_came_.wait(lock, [&] { return closing_ || !letters_.empty(); });
+      if (letters_.empty()) return;
+      std::swap(letters_[random_() % letters_.size()], letters_.back());
+      const Letter letter = std::move(letters_.back());
+      letters_.pop_back();
       Meetings met;
-      {
-        std::lock_guard<std::mutex> lock(mutex_);
-        met.splice(met.end(), under_way_, meeting);
-      }
-      Deliver(met.front(), transfer);
-    });
+      met.splice(met.end(), under_way_, letter.meeting);
+      lock.unlock();
+      Deliver(met.front(), letter.transfer);
+      lock.lock();
+    }
   }
 
   static void Deliver(const Meeting& meeting, const Transfer& transfer) {
@@ -198,8 +220,12 @@ class InProcessNetwork {
   std::mutex mutex_;
   std::vector<absl::Status> errors_;  // of the ranks
   Meetings waiting_;                  // for the other end
-  Meetings under_way_;                // delayed or dropped
-  std::vector<std::thread> delays_;
+  Meetings under_way_;                // of the letters
+  std::vector<Letter> letters_, dropped_;
+  std::condition_variable letter_came_;
+  bool closing_ = false;
+  std::mt19937 random_;  // chooses letters
+  std::array<std::thread, 3> couriers_;
 };
 
 }  // namespace tf_gc

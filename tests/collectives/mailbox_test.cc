@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -139,7 +140,8 @@ TEST(LongMessageTest, ComesInPartsInWhateverOrder) {
     std::atomic<int> transfers{0};
     network.SetFault([&](Transfer* transfer) {
       EXPECT_LE(transfer->bytes.size(), kPart);
-      transfer->delay = std::chrono::milliseconds((7 * ++transfers) % 5);
+      ++transfers;
+      transfer->overtakable = true;
     });
     Mailbox sender(network.transport(0), 20),
         receiver(network.transport(1), 20);
@@ -258,13 +260,14 @@ TEST_F(MailboxTest, TimeBeyondTheClockIsNoDeadline) {
   for (const double seconds : {0.0, 1e10, 1e30}) {
     Mailbox receiver(network_.transport(1), seconds);
     receiver.Expect(0, MakeHeader(0), kMaxSize);
-    std::thread sender([this] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      Send(40);
+    std::future<absl::Status> taken = std::async(std::launch::async, [&] {
+      Bytes message;
+      return receiver.Take(0, Phase::kContribution, 0, &message);
     });
-    Bytes message;
-    EXPECT_TRUE(receiver.Take(0, Phase::kContribution, 0, &message).ok());
-    sender.join();
+    EXPECT_EQ(taken.wait_for(std::chrono::milliseconds(5)),
+              std::future_status::timeout);
+    Send(40);
+    EXPECT_TRUE(taken.get().ok());
   }
 }
 
@@ -325,7 +328,8 @@ TEST_F(MailboxTest, EveryDamagedByteOfTheHeaderIsAnErrorThatNamesThePeer) {
   }
 }
 
-// Its callbacks come long after it was cancelled.
+// Its callbacks come after it was cancelled, and after the mailbox has gone if
+// that does not wait for them.
 class SlowTransport : public Transport {
  public:
   ~SlowTransport() override { canceller_.join(); }
@@ -341,19 +345,25 @@ class SlowTransport : public Transport {
   }
   void Cancel() override {
     canceller_ = std::thread([this] {
+      mailbox_gone_.get_future().wait_for(std::chrono::milliseconds(10));
       for (const Done& done : dones_) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
         ++called_;
         done(absl::CancelledError("cancelled"));
       }
     });
   }
 
-  int called() const { return called_; }
+  // To be called when the mailbox has gone; the callbacks until then.
+  int MailboxGone() {
+    const int called = called_;
+    mailbox_gone_.set_value();
+    return called;
+  }
 
  private:
   std::vector<Done> dones_;
   std::thread canceller_;
+  std::promise<void> mailbox_gone_;
   std::atomic<int> called_{0};
 };
 
@@ -364,20 +374,18 @@ TEST(MailboxDestructorTest, WaitsForEveryCallback) {
     mailbox.Expect(1, MakeHeader(0), kMaxSize);
     SendMessage({1}, MakeHeader(600), MakeMessage(600), &mailbox);
   }
-  EXPECT_EQ(transport.called(), 3);
+  EXPECT_EQ(transport.MailboxGone(), 3);
 }
 
 TEST(MailboxDestructorTest, EndsTransfersThatAreUnderWay) {
   InProcessNetwork network(2);
-  network.SetFault([](Transfer* transfer) {
-    transfer->delay = std::chrono::milliseconds(20);
-  });
+  network.SetFault([](Transfer* transfer) { transfer->dropped = true; });
   {
     Mailbox sender(network.transport(0), 5), receiver(network.transport(1), 5);
     receiver.Expect(0, MakeHeader(0), kMaxSize);
     SendMessage({1}, MakeHeader(600), MakeMessage(600), &sender);
   }
-  SUCCEED() << "and nothing touches the mailboxes afterwards";
+  SUCCEED() << "and nothing touches the mailboxes when the network goes";
 }
 
 }  // namespace

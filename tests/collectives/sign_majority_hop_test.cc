@@ -27,7 +27,7 @@ std::vector<Bytes> Vote(const Group& group, int64_t n,
         return std::make_unique<InPieces<SignMajorityHop>>(
             piece_values, signs[rank].data(), majority[rank].data());
       },
-      RandomDelays(n));
+      InAnyOrder);
   return majority;
 }
 
