@@ -154,6 +154,8 @@ TEST(MessageTest, DamagedMessagesAreErrorsOrHaveTheirBodiesWithin) {
                   absl::IsFailedPrecondition(status));
       return;
     }
+    EXPECT_EQ(bytes.size(), ExampleBytes().size());
+    EXPECT_EQ(message.entries.size(), 3);
     for (const Message::Entry& entry : message.entries) {
       EXPECT_GE(entry.body, bytes.data());
       EXPECT_LE(entry.body + entry.size, bytes.data() + bytes.size());
@@ -218,8 +220,8 @@ TEST(RowsTest, WrongOnesAreDataLoss) {
   const tensorflow::Tensor tensor = EncodeRows({2, {4, 0}, {1, 2, 3, 4}});
   const Buffer body(tensor.flat<uint8_t>().data(),
                     tensor.flat<uint8_t>().data() + tensor.NumElements());
+  Rows rows;
   const auto decode = [&](const Buffer& bytes, const RowsShape& shape) {
-    Rows rows;
     return DecodeRows(bytes.data(), bytes.size(), shape, "test", &rows);
   };
   ExpectDataLoss(decode(body, {4, 2}), "the index of a row is 4");
@@ -230,7 +232,14 @@ TEST(RowsTest, WrongOnesAreDataLoss) {
   ExpectDataLoss(decode(longer, {5, 2}), "2 rows in 33 bytes");
   ForEachDamage(body, [&](const Buffer& damaged) {
     const absl::Status status = decode(damaged, {5, 2});
-    if (damaged.size() < body.size()) ExpectDataLoss(status);
+    if (damaged.size() < body.size() || !status.ok()) {
+      ExpectDataLoss(status);
+    } else {
+      EXPECT_EQ(rows.count(), 2);
+      for (const int64_t index : rows.indices) {
+        EXPECT_TRUE(index >= 0 && index < 5) << index;
+      }
+    }
   });
 }
 
