@@ -173,7 +173,10 @@ class Exchange:
 
     def all_gather(self, values: tf.Tensor) -> tf.Tensor:
         """Returns the workers' tensors of one shape, stacked in the order of ranks."""
-        data, _ = self._all_gather_bytes(to_bytes(values))
+        own = to_bytes(values)
+        data, sizes = self._all_gather_bytes(own)
+        are_equal = tf.reduce_all(sizes == tf.size(own, sizes.dtype))
+        data = received(data, are_equal, "sizes: a worker has sent more bytes, or fewer")
         return from_bytes(data, values.dtype, tf.concat([[self.workers], tf.shape(values)], 0))
 
     def all_gather_unequal(self, values: tf.Tensor) -> list[tf.Tensor]:
@@ -204,6 +207,18 @@ class Exchange:
         from tf_gc import ops
 
         return ops.exchange_all_gather(data, **self.arguments)
+
+
+def received(data: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:
+    """Returns what other workers have sent, but raises InvalidArgumentError unless it may be so.
+
+    Args:
+      data: tensor, of what was received.
+      condition: bool scalar.
+      message: names the field, and says what is wrong with it.
+    """
+    with tf.control_dependencies([tf.debugging.Assert(condition, [message])]):
+        return tf.identity(data)
 
 
 def to_bytes(values: tf.Tensor) -> tf.Tensor:

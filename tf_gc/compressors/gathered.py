@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tf_gc.exchange import Exchange, from_bytes, to_bytes
+from tf_gc.exchange import Exchange, from_bytes, received, to_bytes
 
 
 def decode_all(
@@ -12,6 +12,7 @@ def decode_all(
     codes: tf.Tensor,
     decode: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
     exchange: Exchange,
+    least: float = 0.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Decodes what all workers send, scales and codes in one message.
 
@@ -20,6 +21,7 @@ def decode_all(
       codes: uint8 vector, this worker's; as long as the others'.
       decode: function of scales and codes that returns float32 [n].
       exchange: the way to the other workers.
+      least: no scale is less, or NaN.
 
     Returns:
       The sum over the workers of what is decoded, in the order of ranks, and
@@ -27,10 +29,12 @@ def decode_all(
     """
     messages = exchange.all_gather(tf.concat([to_bytes(scales), codes], 0))
     header = scales.shape.num_elements() * scales.dtype.size
-    shares = [
-        decode(from_bytes(message[:header], scales.dtype, scales.shape), message[header:])
-        for message in tf.unstack(messages, exchange.workers)
-    ]
+    shares = []
+    for message in tf.unstack(messages, exchange.workers):
+        theirs = from_bytes(message[:header], scales.dtype, scales.shape)
+        are_scales = tf.reduce_all(theirs >= least)
+        theirs = received(theirs, are_scales, f"scales: one is NaN, or less than {least}")
+        shares.append(decode(theirs, message[header:]))
     total = shares[0]
     for share in shares[1:]:
         total += share

@@ -42,7 +42,9 @@ class OneBit(FusedCompressor):
                 positive, scales.spread(means[0], exchange), scales.spread(means[1], exchange)
             )
 
-        total, own = gathered.decode_all(means, ops.sign_pack(values), decode, exchange)
+        total, own = gathered.decode_all(
+            means, ops.sign_pack(values), decode, exchange, least=float("-inf")
+        )
         return total, values - own
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_gc import checks
 from tf_gc.compressors import gathered, scales
 from tf_gc.compressors.fused import FusedCompressor
+from tf_gc.exchange import received
 
 __all__ = ["QSGD"]
 
@@ -71,6 +72,8 @@ class QSGD(FusedCompressor):
 
         def decode(norms, packed):
             indices = tf.cast(ops.unpack_bits(packed, bits, exchange.size), tf.int32)
+            are_levels = tf.reduce_all(indices <= 2 * self.levels)
+            indices = received(indices, are_levels, f"indices: one is over {2 * self.levels}")
             return self._spread(norms, exchange) * tf.gather(table, indices)
 
         total, _ = gathered.decode_all(norms, ops.pack_bits(indices, bits), decode, exchange)

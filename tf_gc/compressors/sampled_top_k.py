@@ -7,7 +7,7 @@ import tensorflow as tf
 from tf_gc import checks, schedules
 from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
-from tf_gc.exchange import from_bytes, to_bytes
+from tf_gc.exchange import from_bytes, received, to_bytes
 
 __all__ = ["SampledTopK"]
 
@@ -67,7 +67,9 @@ class SampledTopK(FusedCompressor):
         header = (exchange.size + 7) // 8
         for message in messages:
             where = tf.where(ops.sign_unpack(message[:header], exchange.size) > 0)
-            theirs = from_bytes(message[header:], tf.float32, [-1])
+            are_whole = tf.size(message) == header + 4 * tf.shape(where)[0]
+            theirs = received(message[header:], are_whole, "values: not one for each bit")
+            theirs = from_bytes(theirs, tf.float32, [-1])
             total = tf.tensor_scatter_nd_add(total, where, theirs)
         return total, tf.where(selected, 0.0, values)
 

@@ -1,0 +1,174 @@
+"""What compressors decode that all workers gather: whatever the bytes, an error or the sum.
+
+The examples given explicitly are the corpus: each has shown a fault, or leads to
+a branch of its own.
+"""
+
+import dataclasses
+import functools
+
+import hypothesis
+import numpy as np
+import tensorflow as tf
+from absl.testing import absltest
+from hypothesis import strategies as st
+
+import tf_gc
+from tests import testing
+from tf_gc.exchange import Exchange
+
+testing.set_up_hypothesis(max_examples=150)
+
+_WORKERS = 3
+_SIZE = 13
+
+
+@dataclasses.dataclass(frozen=True)
+class _Received(Exchange):
+    """An exchange in which the other workers have sent these messages."""
+
+    others: tuple[tf.Tensor, ...] = ()
+    sent: list[tf.Tensor] = dataclasses.field(default_factory=list)
+
+    def _all_gather_bytes(self, data):
+        self.sent.append(data)
+        messages = [data, *self.others]
+        return tf.concat(messages, 0), tf.stack([tf.size(m, tf.int64) for m in messages])
+
+
+@functools.cache
+def _reduce(compressor):
+    """A function of the others' messages that returns the sum, and what this worker sends."""
+
+    def reduce(*others):
+        exchange = _Received(
+            bucket=None,
+            group_key=0,
+            workers=_WORKERS,
+            rank=0,
+            reduce_op="SUM",
+            timeout_seconds=0,
+            step=tf.constant(0, tf.int64),
+            names=("a", "b"),
+            shapes=((4, 2), (5,)),
+            slots={},
+            others=others,
+        )
+        total, _ = compressor.reduce(tf.constant(testing.gaussian(_SIZE)), exchange)
+        return total, exchange.sent[0]
+
+    spec = tf.TensorSpec([None], tf.uint8)
+    return tf.function(reduce, input_signature=[spec] * (_WORKERS - 1))
+
+
+def _unpack(packed, bits, size):
+    """The numbers of so many bits, lowest bits first; None if the padding is not 0."""
+    unpacked = np.unpackbits(packed, bitorder="little")
+    if unpacked[size * bits :].any():
+        return None
+    return unpacked[: size * bits].reshape(size, bits) @ (1 << np.arange(bits))
+
+
+def _decode_qsgd(message):
+    """A worker's share by `_QSGD`, or None if it cannot be its message."""
+    if message.size != 8 + 7:
+        return None
+    norms, indices = message[:8].view(np.float32), _unpack(message[8:], 4, _SIZE)
+    if not np.all(norms >= 0) or indices is None or indices.max() > 10:
+        return None
+    table = (np.arange(-5, 6) / 5).astype(np.float32)
+    with np.errstate(invalid="ignore"):  # infinity times 0
+        return np.repeat(norms, 8)[:_SIZE] * table[indices]
+
+
+def _decode_sampled_top_k(message):
+    """The same of SampledTopK."""
+    selected = _unpack(message[:2], 1, _SIZE) if message.size >= 2 else None
+    if selected is None or message.size != 2 + 4 * selected.sum():
+        return None
+    share = np.zeros(_SIZE, np.float32)
+    share[selected.ravel() == 1] = message[2:].view(np.float32)
+    return share
+
+
+def _message(floats, codes, codes_first=False):
+    parts = [np.array(floats, "<f4").tobytes(), bytes(codes)]
+    return b"".join(reversed(parts) if codes_first else parts)
+
+
+_QSGD = tf_gc.QSGD(levels=5, block=8)
+_CODES = bytes.fromhex("10325476980a05")
+_QSGD_MESSAGE = _message([1, 2], _CODES)
+
+_SAMPLED_TOP_K = tf_gc.SampledTopK()
+_SAMPLED_MESSAGE = _message([1, -2, 3], [0b101, 0b10000], codes_first=True)
+
+
+@st.composite
+def _received(draw, valid):
+    """A message of each other worker: a valid one, damaged in some ways, or any bytes."""
+    messages = []
+    for _ in range(_WORKERS - 1):
+        message = bytearray(draw(st.just(valid) | st.binary(max_size=40)))
+        for _ in range(draw(st.integers(0, 2)) if message else 0):
+            message[draw(st.integers(0, len(message) - 1))] = draw(st.integers(0, 255))
+        end = draw(st.just(len(message)) | st.integers(0, len(message)))
+        messages.append(bytes(message[:end]) + draw(st.just(b"") | st.binary(max_size=9)))
+    return messages
+
+
+def _corpus(*inputs):
+    """Examples that are always tried, before any others."""
+    return lambda test: functools.reduce(lambda t, i: hypothesis.example(i)(t), inputs, test)
+
+
+class GatheredFuzzTest(absltest.TestCase):
+    def _check(self, compressor, decode, messages, fields):
+        arrays = [np.frombuffer(message, np.uint8).copy() for message in messages]
+        shares = [decode(array) for array in arrays]
+        try:
+            total, own = _reduce(compressor)(*map(tf.constant, arrays))
+        except (tf.errors.InvalidArgumentError, tf.errors.DataLossError) as error:
+            self.assertTrue(any(share is None for share in shares), error)
+            lines = error.message.splitlines()
+            what = [line for line in lines if not line.startswith("  File")]
+            self.assertRegex("\n".join(what), fields)
+            return
+        self.assertFalse(any(share is None for share in shares))
+        expected = decode(own.numpy())
+        for share in shares:
+            expected += share
+        np.testing.assert_array_equal(total, expected)
+
+    @hypothesis.given(_received(_QSGD_MESSAGE))
+    @_corpus(
+        [_QSGD_MESSAGE, _QSGD_MESSAGE],
+        [_QSGD_MESSAGE + b"\0", _QSGD_MESSAGE[:-1]],  # together of the right size
+        [_QSGD_MESSAGE, b""],
+        [_message([-1, 2], _CODES), _QSGD_MESSAGE],
+        [_message([1, np.nan], _CODES), _QSGD_MESSAGE],
+        [_message([1, np.inf], _CODES), _QSGD_MESSAGE],
+        [_QSGD_MESSAGE, _message([1, 2], b"\x1b" + _CODES[1:])],  # the index 11 of 11
+        [_QSGD_MESSAGE, _message([1, 2], _CODES[:-1] + b"\x15")],  # the padding
+    )
+    def test_qsgd(self, messages):
+        self._check(_QSGD, _decode_qsgd, messages, "sizes|scales|packed|indices")
+
+    @hypothesis.given(_received(_SAMPLED_MESSAGE))
+    @_corpus(
+        [_SAMPLED_MESSAGE, _SAMPLED_MESSAGE],
+        [b"\0\0", _SAMPLED_MESSAGE],  # nothing
+        [_SAMPLED_MESSAGE, b""],
+        [_SAMPLED_MESSAGE[:1], _SAMPLED_MESSAGE],
+        [_SAMPLED_MESSAGE[:-1], _SAMPLED_MESSAGE],
+        [_SAMPLED_MESSAGE[:-4], _SAMPLED_MESSAGE],
+        [_SAMPLED_MESSAGE + b"\0\0\0\0", _SAMPLED_MESSAGE],
+        [b"\0\0\0\0\0\0", _SAMPLED_MESSAGE],  # a value, and no bit
+        [_message([1], [1, 0b100000], codes_first=True), _SAMPLED_MESSAGE],  # the padding
+    )
+    def test_sampled_top_k(self, messages):
+        self._check(_SAMPLED_TOP_K, _decode_sampled_top_k, messages, "packed|values")
+
+
+if __name__ == "__main__":
+    absltest.main()
