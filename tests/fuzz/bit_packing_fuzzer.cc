@@ -3,18 +3,14 @@
 // and where the padding is 0 the indices must pack to the same bytes again.
 
 #include <cstdint>
-#include <cstdlib>
 #include <vector>
 
 #include "ops/kernels/bit_packing.h"
 #include "ops/kernels/dispatch.h"
+#include "tests/fuzz/check.h"
 
 namespace tf_gc::kernels {
 namespace {
-
-void Check(bool condition) {
-  if (!condition) std::abort();
-}
 
 void Fuzz(const std::vector<uint8_t>& packed, int64_t n, int bits) {
   std::vector<uint8_t> first;

@@ -5,20 +5,16 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
 
 #include "ops/kernels/dispatch.h"
 #include "ops/kernels/index_packing.h"
+#include "tests/fuzz/check.h"
 
 namespace tf_gc::kernels {
 namespace {
-
-void Check(bool condition) {
-  if (!condition) std::abort();
-}
 
 void Fuzz(const uint8_t* packed, int64_t k, int64_t n) {
   std::vector<int32_t> first(k);

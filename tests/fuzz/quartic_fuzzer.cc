@@ -3,18 +3,14 @@
 // they must encode to the same bytes again.
 
 #include <cstdint>
-#include <cstdlib>
 #include <vector>
 
 #include "ops/kernels/dispatch.h"
 #include "ops/kernels/quartic.h"
+#include "tests/fuzz/check.h"
 
 namespace tf_gc::kernels {
 namespace {
-
-void Check(bool condition) {
-  if (!condition) std::abort();
-}
 
 void Fuzz(const std::vector<uint8_t>& quartic, int64_t n) {
   const int64_t wrong = FindNonQuartic(quartic.data(), n, SingleThread);

@@ -3,18 +3,14 @@
 // to the same bytes again; merging it with itself must leave it as it is.
 
 #include <cstdint>
-#include <cstdlib>
 #include <vector>
 
 #include "ops/kernels/dispatch.h"
 #include "ops/kernels/signs.h"
+#include "tests/fuzz/check.h"
 
 namespace tf_gc::kernels {
 namespace {
-
-void Check(bool condition) {
-  if (!condition) std::abort();
-}
 
 void Fuzz(const std::vector<uint8_t>& packed, int64_t n) {
   Check(SignPackedSize(n) == static_cast<int64_t>(packed.size()));

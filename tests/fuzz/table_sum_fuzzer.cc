@@ -3,19 +3,15 @@
 // sets must agree with sums of what UnpackBits gives.
 
 #include <cstdint>
-#include <cstdlib>
 #include <vector>
 
 #include "ops/kernels/bit_packing.h"
 #include "ops/kernels/dispatch.h"
 #include "ops/kernels/table_sum.h"
+#include "tests/fuzz/check.h"
 
 namespace tf_gc::kernels {
 namespace {
-
-void Check(bool condition) {
-  if (!condition) std::abort();
-}
 
 template <typename Lane>
 void Fuzz(const std::vector<uint8_t>& packed, int64_t n,

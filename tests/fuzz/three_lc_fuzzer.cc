@@ -4,20 +4,16 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "ops/kernels/dispatch.h"
 #include "ops/kernels/three_lc.h"
 #include "ops/kernels/three_lc_tensor.h"
+#include "tests/fuzz/check.h"
 
 namespace tf_gc::kernels {
 namespace {
-
-void Check(bool condition) {
-  if (!condition) std::abort();
-}
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.empty() ||

@@ -6,21 +6,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "ops/collectives/three_lc_hop.h"
 #include "ops/wire/header.h"
+#include "tests/fuzz/check.h"
 
 namespace tf_gc {
 namespace {
 
 constexpr int kRanks = 2;
-
-void Check(bool condition) {
-  if (!condition) std::abort();
-}
 
 void FuzzHeader(const std::vector<uint8_t>& bytes) {
   if (bytes.size() < kHeaderSize) return;

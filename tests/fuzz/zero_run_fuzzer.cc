@@ -4,18 +4,14 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <vector>
 
 #include "ops/kernels/dispatch.h"
 #include "ops/kernels/zero_run.h"
+#include "tests/fuzz/check.h"
 
 namespace tf_gc::kernels {
 namespace {
-
-void Check(bool condition) {
-  if (!condition) std::abort();
-}
 
 // Parts that begin in the middle of whatever is there.
 void Halves(int64_t total, int64_t /*cost*/, const ParallelWork& work) {

@@ -1,20 +1,21 @@
-// Decodes bytes as bodies of lanes and of signs. Whatever they are, a hop gives
-// DataLoss, or values that it can send on and that are alike however often it
-// decodes them.
+// Decodes bytes as bodies of uncompressed values, lanes and signs. Whatever
+// they are, a hop gives DataLoss, or values that it can send on and that are
+// alike however often it decodes them.
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "ops/collectives/cascading_sign_hop.h"
+#include "ops/collectives/exact_hop.h"
 #include "ops/collectives/lane_hop.h"
 #include "ops/collectives/sign_majority_hop.h"
 #include "ops/collectives/sign_merge_hop.h"
 #include "ops/kernels/bit_packing.h"
 #include "ops/kernels/signs.h"
+#include "tests/fuzz/check.h"
 
 namespace tf_gc {
 namespace {
@@ -22,10 +23,6 @@ namespace {
 constexpr int kRanks = 3;
 
 using Buffer = std::vector<uint8_t>;
-
-void Check(bool condition) {
-  if (!condition) std::abort();
-}
 
 // Makes a hop that writes its result to a buffer.
 using MakeHop = std::function<std::unique_ptr<Hop>(Buffer* result)>;
@@ -63,6 +60,17 @@ void FuzzHop(int64_t n, int64_t result_size, const Buffer& body,
     Check(status.ok() || absl::IsDataLoss(status));
     Check(!status.ok() || first == second);
   }
+}
+
+template <typename T>
+void FuzzExact(int64_t n, const Buffer& body) {
+  const std::vector<T> own(n, T(0.25f));
+  FuzzHop(n, n * sizeof(T), body, [&](Buffer* result) {
+    using Variables = std::vector<ExactVariable<T>>;
+    return std::make_unique<ExactHop<T>>(
+        Variables{{own.data(), reinterpret_cast<T*>(result->data())}},
+        /*divisor=*/kRanks);
+  });
 }
 
 // The largest sums are those that lanes have just room for.
@@ -115,6 +123,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto values = [=](int64_t n) {
     return std::max(n - fewer, int64_t{0});
   };
+  tf_gc::FuzzExact<float>(values(bytes / 4), body);
+  tf_gc::FuzzExact<Eigen::half>(values(bytes / 2), body);
+  tf_gc::FuzzExact<Eigen::bfloat16>(values(bytes / 2), body);
   for (const int64_t n : {values(bytes), values(8 * bytes / bits)}) {
     tf_gc::FuzzLanes<uint8_t>(n, bits, body);
   }

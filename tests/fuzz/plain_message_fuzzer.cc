@@ -1,0 +1,112 @@
+// Receives bytes as the messages of an all-gather and of a broadcast: heads,
+// and what is to follow them. Whatever the bytes are, the result is an error
+// that says so, or just the bytes behind the headers.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ops/collectives/mailbox.h"
+#include "ops/collectives/plain_exchange.h"
+#include "ops/collectives/transport.h"
+#include "tests/fuzz/check.h"
+
+namespace tf_gc {
+namespace {
+
+constexpr int kRanks = 3;
+constexpr uint32_t kRound = 5;
+
+// Rank 0's peers send it one sequence of bytes, as far as these go; what it
+// sends is taken at once.
+class Sequence : public Transport {
+ public:
+  Sequence(const uint8_t* data, size_t size) : rest_(data, data + size) {}
+
+  int rank() const override { return 0; }
+  int size() const override { return kRanks; }
+  std::string PeerName(int) const override { return "a peer"; }
+  void Send(int, const std::string&, const Bytes&, Done done) override {
+    done(absl::OkStatus());
+  }
+  void Receive(int, const std::string&, const Bytes& bytes,
+               Done done) override {
+    if (static_cast<int64_t>(rest_.size()) < bytes.size()) {
+      return done(absl::UnavailableError("the peer has gone"));
+    }
+    std::copy_n(rest_.begin(), bytes.size(), bytes.data());
+    rest_.erase(rest_.begin(), rest_.begin() + bytes.size());
+    done(absl::OkStatus());
+  }
+  void Cancel() override {}
+
+ private:
+  std::vector<uint8_t> rest_;
+};
+
+std::vector<uint8_t> Copy(const Bytes& bytes) {
+  return {bytes.data(), bytes.data() + bytes.size()};
+}
+
+// The body of the message that is at the beginning of `data`, which moves
+// behind it.
+std::vector<uint8_t> Body(const uint8_t** data) {
+  uint64_t size;
+  std::memcpy(&size, *data + 24, sizeof(size));
+  const std::vector<uint8_t> body(*data + kHeaderSize, *data + size);
+  *data += std::max<int64_t>(size, Mailbox::kHeadSize);
+  return body;
+}
+
+void CheckRefusal(const absl::Status& status) {
+  Check(absl::IsDataLoss(status) || absl::IsFailedPrecondition(status) ||
+        absl::IsUnavailable(status));
+}
+
+void FuzzAllGather(const uint8_t* data, size_t size) {
+  Sequence transport(data, size);
+  Mailbox mailbox(&transport, /*timeout_seconds=*/0);
+  const std::vector<uint8_t> own = {1, 2, 3};
+  std::vector<Bytes> gathered;
+  const absl::Status status = AllGather(own.data(), own.size(), /*rank=*/0,
+                                        kRanks, kRound, &mailbox, &gathered);
+  if (!status.ok()) return CheckRefusal(status);
+  Check(Copy(gathered[0]) == own);
+  Check(Copy(gathered[1]) == Body(&data));
+  Check(Copy(gathered[2]) == Body(&data));
+}
+
+void FuzzBroadcast(const uint8_t* data, size_t size) {
+  Sequence transport(data, size);
+  Mailbox mailbox(&transport, /*timeout_seconds=*/0);
+  Bytes received;
+  int receivers;
+  const absl::Status status =
+      Broadcast(nullptr, 0, /*root=*/2, /*rank=*/0, kRanks, kRound, &mailbox,
+                &received, &receivers);
+  if (!status.ok()) return CheckRefusal(status);
+  Check(Copy(received) == Body(&data));
+}
+
+// Whether a header may lie here that makes its receiver allocate much.
+bool SaysToBeLarge(const uint8_t* data, size_t size) {
+  for (size_t i = 0; i + kHeaderSize <= size; ++i) {
+    uint64_t says;
+    std::memcpy(&says, data + i + 24, sizeof(says));
+    if (std::memcmp(data + i, "TFGC", 4) == 0 && says > 1 << 20) return true;
+  }
+  return false;
+}
+
+}  // namespace
+}  // namespace tf_gc
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (tf_gc::SaysToBeLarge(data, size)) return 0;
+  tf_gc::FuzzAllGather(data, size);
+  tf_gc::FuzzBroadcast(data, size);
+  return 0;
+}
