@@ -26,6 +26,7 @@ fuzz: setup
 
 sanitize: setup
 	@bazel test --config=asan //tests/...
+	@bazel test --config=asan_python //tests/ops/... //tests/fuzz:gathered_fuzz_test
 	@bazel test --config=tsan //tests/...
 
 cuda: setup
