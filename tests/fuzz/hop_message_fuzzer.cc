@@ -64,6 +64,7 @@ void FuzzHop(int64_t n, int64_t result_size, const Buffer& body,
 
 template <typename T>
 void FuzzExact(int64_t n, const Buffer& body) {
+  if (n == 0) return;  // a segment is never empty
   const std::vector<T> own(n, T(0.25f));
   FuzzHop(n, n * sizeof(T), body, [&](Buffer* result) {
     using Variables = std::vector<ExactVariable<T>>;
