@@ -19,23 +19,15 @@ fuzzers=(tests/fuzz/*_fuzzer.cc)
 fuzzers=("${fuzzers[@]%.cc}")
 share=$(((total + ${#fuzzers[@]} - 1) / ${#fuzzers[@]}))
 
-# Binaries are copied: the next build, with other options, replaces bazel-bin.
 work="$(mktemp -d)"
 bazel build --config=fuzz "${fuzzers[@]/#tests\/fuzz\////tests/fuzz:}"
-bin="$(bazel info --config=fuzz bazel-bin)"
-for fuzzer in "${fuzzers[@]}"; do
-  cp "$bin/$fuzzer" "$work/"
-done
-# The copies look for shared libraries relative to where they are now.
-libraries=("$bin"/_solib_*/*/)
-LD_LIBRARY_PATH="$(IFS=: && echo "${libraries[*]}")"
-export LD_LIBRARY_PATH
+bin="$(bazel info --config=fuzz bazel-bin)/tests/fuzz"
 
 for fuzzer in "${fuzzers[@]}"; do
   name="$(basename "$fuzzer")"
   echo "== $name: $share s"
   mkdir -p "$work/corpus/$name" "$work/findings/$name" "$corpus/$name"
-  if ! "$work/$name" -max_total_time="$share" -max_len=1024 -print_final_stats=1 \
+  if ! "$bin/$name" -max_total_time="$share" -max_len=1024 -print_final_stats=1 \
     -artifact_prefix="$work/findings/$name/" "$work/corpus/$name" \
     "$corpus/$name" 2>"$work/$name.log"; then
     tail -40 "$work/$name.log"
@@ -46,7 +38,7 @@ for fuzzer in "${fuzzers[@]}"; do
   if [ "$merge" = --merge ]; then
     mkdir "$work/merged"
     # Branches alone, not how often they are taken: dozens of files, not hundreds.
-    "$work/$name" -merge=1 -use_counters=0 -max_len=1024 "$work/merged" \
+    "$bin/$name" -merge=1 -use_counters=0 -max_len=1024 "$work/merged" \
       "$corpus/$name" "$work/corpus/$name" 2>"$work/$name.log"
     rm -rf "${corpus:?}/$name"
     mv "$work/merged" "$corpus/$name"

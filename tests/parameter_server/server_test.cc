@@ -503,7 +503,9 @@ TEST(ServerTest, DamagedPushesAreErrorsThatAddNothingOrOtherPushes) {
       EXPECT_EQ(after.pushes_dropped, before.pushes_dropped);
       EXPECT_EQ(after.bytes_pushed, before.bytes_pushed);
     }
-    if (!outcome.accepted) EXPECT_EQ(round(), round_before);
+    if (!outcome.accepted) {
+      EXPECT_EQ(round(), round_before);
+    }
   });
   EXPECT_GT(taken, 0);
 }
