@@ -15,7 +15,7 @@ import urllib.parse
 import xml.etree.ElementTree as ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Without several processes or TensorFlow's Python.
+# Those of one process each.
 _CHEAP = [
     f"//tests/{folder}/..."
     for folder in ("kernels", "collectives", "parameter_server", "cuda", "fuzz")
