@@ -18,8 +18,8 @@ using kernels::SingleThread;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-ThcScales Scales(float scale, int64_t version = 4) {
-  return {version, ToTensor({scale})};
+ThcScales Scales(float scale, int64_t version = 4, int64_t blocks = 1) {
+  return {version, ToTensor(Floats(blocks, scale))};
 }
 
 // An entry with its own bytes.
@@ -200,19 +200,20 @@ TEST(RoundTest, PushesWithOtherScalesAreRefused) {
 }
 
 TEST(RoundTest, NormsAreTheLargestOfFinitePushes) {
-  const VariableInfo a = MakeVariable(1, {65}, kThc);
+  const VariableInfo a = MakeVariable(1, {65}, kThc);  // two blocks
+  const ThcScales scales = Scales(1, /*version=*/4, /*blocks=*/2);
   Round round;
   EXPECT_EQ(round.Norms(a), nullptr);
   Add({ThcNan(a)}, &round);
   EXPECT_EQ(round.Norms(a), nullptr);
-  Add({Thc(a, {1, 5})}, &round);
+  Add({Thc(a, {1, 5}, scales)}, &round);
   Add({Float32(a, Floats(65, 0)),
        {&a, Codec::kThcNorms, BytesOfFloats({2, 3})}},
       &round);
   ASSERT_NE(round.Norms(a), nullptr);
   EXPECT_EQ(*round.Norms(a), (Floats{2, 5}));
   Round notes;
-  const std::vector<OwnEntry> push = {Thc(a, {1, 5})};
+  const std::vector<OwnEntry> push = {Thc(a, {1, 5}, scales)};
   notes.AddNorms(View(push));
   EXPECT_EQ(notes.pushes(), 0);
   EXPECT_EQ(*notes.Norms(a), (Floats{1, 5}));
