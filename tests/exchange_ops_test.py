@@ -41,6 +41,16 @@ class ThreeLcInUnitsTest(parameterized.TestCase):
         magnitudes = in_units[in_units > 0].round(4)
         self.assertBetween(len(np.unique(magnitudes)), 1, _WORKERS)
 
+    @parameterized.parameters(0.0, float("inf"), float("nan"))
+    def test_a_unit_that_is_none_is_refused(self, unit):
+        columns = list(np.linspace(0.1, 10, 48))
+        with Cluster(1) as cluster:  # no later op of the group works
+            [error] = cluster.outcomes(
+                programs.three_lc_in_units, [1.0, unit, 1.0, 1.0, 1.0], columns, eager=True
+            )
+        self.assertIsInstance(error, tf.errors.InvalidArgumentError)
+        self.assertIn("units[0] must be finite and above 0", error.message)
+
 
 class ExchangeSumTest(parameterized.TestCase):
     @parameterized.product(

@@ -1,6 +1,7 @@
 // The all-reduces of gradients: kernels.
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -163,7 +164,14 @@ absl::Status GetUnits(const Tensor& units, int64_t size, int64_t rows, int i,
                      "], for rows = ", rows, " and ", size / rows,
                      " columns, or [0], got ", units.shape().DebugString()));
   }
-  *array = units.flat<float>().data();
+  const auto values = units.flat<float>();
+  for (int64_t j = 0; j < values.size(); ++j) {
+    if (std::isfinite(values(j)) && values(j) > 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("units[", i, "] must be finite and above 0, got ",
+                     values(j), " at ", j));
+  }
+  *array = values.data();
   return absl::OkStatus();
 }
 

@@ -134,8 +134,7 @@ gradients: Gradients of the bucket's variables, of the same shapes everywhere.
 residuals: float32 variables of the same shapes, updated in place.
 units: For each gradient the units in which it is quantised, the same on all
   workers, or [0] for none: as a matrix of so many rows, value i, j has the unit
-  a_i b_j. A vector [rows + columns], a and then b, finite and above 0; where
-  they are not, the variable counts as not finite.
+  a_i b_j. A vector [rows + columns], a and then b, finite and above 0.
 sparsity_multiplier: Scalar s; the same on all workers.
 bucket: Handle from Bucket.
 reduced: The sums (or means), in the order and with the shapes of gradients.
