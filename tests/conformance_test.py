@@ -70,6 +70,10 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
             schedule=("ratio", 0.1, 0.01),
             bad=(*_BAD_RATIOS, ("selection", "random"), ("topology", "torus")),
         ),
+        "ARTopK, overshoot": Case(
+            compressor=tf_gc.ARTopK(ratio=0.1, overshoot=1.0),
+            bad=(("overshoot", -0.1), ("overshoot", 1.1), ("overshoot", float("nan"))),
+        ),
         "ARTopK, variance": Case(
             compressor=tf_gc.ARTopK(ratio=0.1, selection="variance", topology="tree"),
             workers=_MANY,
@@ -84,11 +88,13 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
         "TopK": Case(
             compressor=tf_gc.TopK(ratio=0.1), schedule=("ratio", 0.1, 0.01), bad=_BAD_RATIOS
         ),
+        "TopK, overshoot": tf_gc.TopK(ratio=0.1, overshoot=1.0),
         "TopK, per variable": tf_gc.TopK(ratio=0.1, per_variable=True),
         "ScaleCom": Case(
             compressor=tf_gc.ScaleCom(chunk=10),
             bad=(("chunk", 0), ("chunk", 1.5), ("beta", 0.0), ("beta", 1.1)),
         ),
+        "ScaleCom, overshoot": tf_gc.ScaleCom(chunk=10, overshoot=1.0),
         "ScaleCom, filter": Case(
             compressor=tf_gc.ScaleCom(chunk=10, beta=0.3),
             conserves=0.3,

@@ -152,12 +152,18 @@ def hadamard(rows):
     return rows / np.sqrt(rows.shape[-1])
 
 
+def ahead(selected, overshoot):
+    """What is delivered of each value beyond what has gathered."""
+    magnitudes = np.abs(selected)
+    return overshoot * np.minimum(magnitudes, magnitudes.mean()) * np.sign(selected)
+
+
 class ARTopK(System):
     """Algorithm 1: one worker's top-k, for all."""
 
-    def __init__(self, *arguments, count, selection):
+    def __init__(self, *arguments, count, selection, overshoot=0):
         super().__init__(*arguments)
-        self.count, self.selection = count, selection
+        self.count, self.selection, self.overshoot = count, selection, overshoot
 
     def reduce(self, values):
         chosen = [np.argsort(-np.abs(v), kind="stable")[: self.count] for v in values]
@@ -165,38 +171,41 @@ class ARTopK(System):
         if self.selection == "variance":
             root = np.argmax([(v[i] ** 2).sum() for v, i in zip(values, chosen, strict=True)])
         total, residuals = np.zeros(self.size, _F), values.copy()
-        total[chosen[root]] = values[:, chosen[root]].sum(axis=0)
-        residuals[:, chosen[root]] = 0
+        sums = values[:, chosen[root]].sum(axis=0)
+        more = ahead(sums, self.overshoot)
+        total[chosen[root]] = sums + more
+        residuals[:, chosen[root]] = -more / self.workers
         return total, residuals
 
 
 class TopK(System):
     """Every worker's own top-k; `counts` has one k for all, or one for each variable."""
 
-    def __init__(self, *arguments, counts):
+    def __init__(self, *arguments, counts, overshoot=0):
         super().__init__(*arguments)
-        self.counts = counts
+        self.counts, self.overshoot = counts, overshoot
 
     def reduce(self, values):
         total, residuals = np.zeros(self.size, _F), values.copy()
         sizes = self.sizes if len(self.counts) > 1 else [self.size]
         for worker, value in enumerate(values):
-            begin = 0
+            begin, sent = 0, []
             for size, count in zip(sizes, self.counts, strict=True):
                 part = value[begin : begin + size]
-                sent = begin + np.argsort(-np.abs(part), kind="stable")[:count]
-                total[sent] += value[sent]
-                residuals[worker, sent] = 0
+                sent.extend(begin + np.argsort(-np.abs(part), kind="stable")[:count])
                 begin += size
+            more = ahead(value[sent], self.overshoot)
+            total[sent] += value[sent] + more
+            residuals[worker, sent] = -more
         return total, residuals
 
 
 class ScaleCom(System):
     """Algorithm 1: the leader's largest value of every chunk; low-pass filtered memory."""
 
-    def __init__(self, *arguments, chunk, beta):
+    def __init__(self, *arguments, chunk, beta, overshoot=0):
         super().__init__(*arguments)
-        self.chunk, self.beta = chunk, _F(beta)
+        self.chunk, self.beta, self.overshoot = chunk, _F(beta), overshoot
 
     def reduce(self, values):
         leader = np.abs(values[self.steps % self.workers])
@@ -205,8 +214,10 @@ class ScaleCom(System):
             for begin in range(0, self.size, self.chunk)
         ]
         total, sent = np.zeros(self.size, _F), np.zeros_like(values)
-        total[chosen] = values[:, chosen].sum(axis=0)
-        sent[:, chosen] = values[:, chosen]
+        sums = values[:, chosen].sum(axis=0)
+        more = ahead(sums, self.overshoot)
+        total[chosen] = sums + more
+        sent[:, chosen] = values[:, chosen] + more / self.workers
         gradients = values - self.residuals
         return total, self.residuals + self.beta * (gradients - sent)
 

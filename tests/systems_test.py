@@ -99,18 +99,28 @@ class ReferenceTest(parameterized.TestCase):
         system = reference.ARTopK(_WORKERS, _SIZES, _NAMES, count=51, selection=selection)
         self.assert_follows(tf_gc.ARTopK(0.01, selection, topology), system)
 
-    def test_top_k(self):
-        system = reference.TopK(_WORKERS, _SIZES, _NAMES, counts=[51])
-        self.assert_follows(tf_gc.TopK(0.01), system)
+    @parameterized.parameters("staleness", "variance")
+    def test_ar_top_k_that_overshoots(self, selection):
+        system = reference.ARTopK(
+            _WORKERS, _SIZES, _NAMES, count=51, selection=selection, overshoot=0.75
+        )
+        self.assert_follows(tf_gc.ARTopK(0.01, selection, overshoot=0.75), system)
 
-    def test_top_k_of_every_variable(self):
-        system = reference.TopK(_WORKERS, _SIZES, _NAMES, counts=[100, 154])
-        self.assert_follows(tf_gc.TopK(0.05, per_variable=True), system)
+    @parameterized.parameters(0.0, 1.0)
+    def test_top_k(self, overshoot):
+        system = reference.TopK(_WORKERS, _SIZES, _NAMES, counts=[51], overshoot=overshoot)
+        self.assert_follows(tf_gc.TopK(0.01, overshoot=overshoot), system)
 
-    @parameterized.product(chunk=[7, 100], beta=[1.0, 0.3])
-    def test_scale_com(self, chunk, beta):
-        system = reference.ScaleCom(_WORKERS, _SIZES, _NAMES, chunk=chunk, beta=beta)
-        self.assert_follows(tf_gc.ScaleCom(chunk, beta), system)
+    @parameterized.parameters(0.0, 1.0)
+    def test_top_k_of_every_variable(self, overshoot):
+        system = reference.TopK(_WORKERS, _SIZES, _NAMES, counts=[100, 154], overshoot=overshoot)
+        self.assert_follows(tf_gc.TopK(0.05, per_variable=True, overshoot=overshoot), system)
+
+    @parameterized.product(chunk=[7, 100], beta=[1.0, 0.3], overshoot=[0.0, 1.0])
+    def test_scale_com(self, chunk, beta, overshoot):
+        arguments = {"chunk": chunk, "beta": beta, "overshoot": overshoot}
+        system = reference.ScaleCom(_WORKERS, _SIZES, _NAMES, **arguments)
+        self.assert_follows(tf_gc.ScaleCom(**arguments), system)
 
 
 class ScaleComTest(absltest.TestCase):

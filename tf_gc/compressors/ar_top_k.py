@@ -22,6 +22,10 @@ class ARTopK(FusedCompressor):
         I = the indices of the k largest |G| of one worker, sent to all
         sum at I: of all workers' G, elsewhere 0;    e <- G, but 0 at I
 
+    With an overshoot h > 0 what is delivered at I is T + a, where T is the sum and
+    a = h min(|T|, mean |T|) sign(T), and e <- -a / N there: what waits is on both
+    sides of 0, and not always on the side of what is late.
+
     Because all workers send the same positions, values can be reduced on the
     way, and a worker sends 2 (N - 1) / N k of them, where gathering every
     worker's own choice would take (N - 1) k.
@@ -34,6 +38,7 @@ class ARTopK(FusedCompressor):
       units: in which values are selected: "gradient", or "second_moment": the
         root of the second moment that rows and columns have had so far. What is
         sent are the values themselves.
+      overshoot: h, in [0, 1]; 0 is the paper's.
 
     Raises:
       ValueError: a hyper-parameter is out of range.
@@ -43,6 +48,7 @@ class ARTopK(FusedCompressor):
     selection: Literal["staleness", "variance"] = "staleness"
     topology: Literal["ring", "tree", "sharded"] = "ring"
     units: Literal["gradient", "second_moment"] = "gradient"
+    overshoot: float = 0.0
 
     shares_second_moment = True
     whole_model = True
@@ -50,6 +56,7 @@ class ARTopK(FusedCompressor):
     def __post_init__(self):
         super().__post_init__()
         sparse.check_ratio(self.ratio)
+        sparse.check_overshoot(self.overshoot)
         checks.choice("selection", self.selection, ("staleness", "variance"))
         checks.choice("topology", self.topology, ("ring", "tree", "sharded"))
 
@@ -71,5 +78,4 @@ class ARTopK(FusedCompressor):
             norm = scales.total(tf.square(tf.gather(compared, own)))
             root = tf.argmax(exchange.all_gather(norm))
             indices = sparse.broadcast_indices(lambda: own, count, root, exchange)
-        total = exchange.sum(tf.gather(values, indices), self.topology)
-        return sparse.scatter(indices, total, exchange.size), sparse.without(values, indices)
+        return sparse.sum_at(indices, values, self.overshoot, exchange, self.topology)

@@ -82,7 +82,7 @@ class DGC(FusedCompressor):
         momentum = self.momentum * exchange.read("momentum") + gradient
         velocity = residual + momentum
         indices, count = sparse.top_k(velocity, self.ratio, exchange, per_variable=True)
-        total = sparse.gather(velocity, indices, count, exchange)
+        total = sparse.gather(tf.gather(velocity, indices), indices, count, exchange)
         with tf.control_dependencies([total]):
             exchange.write("momentum", sparse.without(momentum, indices))
         return total, sparse.without(velocity, indices)

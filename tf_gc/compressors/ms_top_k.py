@@ -55,7 +55,7 @@ class MSTopK(FusedCompressor):
     def reduce(self, values, exchange):
         count = sparse.count(self.ratio, exchange.size, exchange.step)
         indices = self._select(tf.abs(values), count, exchange.seed(self.seed))
-        total = sparse.gather(values, indices, count, exchange)
+        total = sparse.gather(tf.gather(values, indices), indices, count, exchange)
         return total, sparse.without(values, indices)
 
     def _select(self, magnitudes, count, seed):

@@ -3,8 +3,6 @@
 import dataclasses
 from typing import Literal
 
-import tensorflow as tf
-
 from tf_gc import checks, schedules
 from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
@@ -23,6 +21,9 @@ class ScaleCom(FusedCompressor):
         sum at I: of all workers' m + g, elsewhere 0
         m <- m + beta (g - what this worker sent)
 
+    With an overshoot h > 0 what is delivered at I is T + a, where T is the sum and
+    a = h min(|T|, mean |T|) sign(T), as if each worker had sent a / N more.
+
     The leader is worker step mod N. Low-pass filtering, beta < 1, makes the
     workers' memories, and so their choices, more alike in trainings with large
     batches. Conserved is m / beta: what has been put in is what was delivered,
@@ -34,6 +35,7 @@ class ScaleCom(FusedCompressor):
       units: in which values are selected: "gradient", or "second_moment": the
         root of the second moment that rows and columns have had so far. What is
         sent are the values themselves.
+      overshoot: h, in [0, 1]; 0 is the paper's.
 
     Raises:
       ValueError: a hyper-parameter is out of range.
@@ -42,12 +44,14 @@ class ScaleCom(FusedCompressor):
     chunk: int = 100
     beta: schedules.Hyperparameter = 1.0
     units: Literal["gradient", "second_moment"] = "gradient"
+    overshoot: float = 0.0
 
     shares_second_moment = True
 
     def __post_init__(self):
         super().__post_init__()
         checks.integer("chunk", self.chunk, 1)
+        sparse.check_overshoot(self.overshoot)
         schedules.check("beta", self.beta, "in (0, 1]", lambda b: 0 < b <= 1)
 
     def reduce(self, values, exchange):
@@ -59,8 +63,7 @@ class ScaleCom(FusedCompressor):
             exchange.step % exchange.workers,
             exchange,
         )
-        total = sparse.scatter(indices, exchange.sum(tf.gather(values, indices)), exchange.size)
-        kept = sparse.without(values, indices)  # m + g - sent
+        total, kept = sparse.sum_at(indices, values, self.overshoot, exchange)  # m + g - sent
         if self.beta == 1:
             return total, kept
         beta = schedules.at_step(self.beta, exchange.step)

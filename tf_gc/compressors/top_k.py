@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Literal
 
+import tensorflow as tf
+
 from tf_gc import schedules
 from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
@@ -18,6 +20,9 @@ class TopK(FusedCompressor):
 
         sum = over the workers, their k largest |G|;    e <- G, but 0 where sent
 
+    With an overshoot h > 0 a worker sends G + a, where a = h min(|G|, mean |G|) sign(G)
+    with the mean of those that it sends, and e <- -a there.
+
     What a worker sends grows with the number of workers, N - 1 messages a step;
     `ARTopK` avoids that, at the price of using one worker's choice for all.
 
@@ -28,6 +33,7 @@ class TopK(FusedCompressor):
       units: in which values are selected: "gradient", or "second_moment": the
         root of the second moment that rows and columns have had so far. What is
         sent are the values themselves.
+      overshoot: h, in [0, 1]; 0 is plain top-k.
 
     Raises:
       ValueError: a hyper-parameter is out of range.
@@ -36,12 +42,14 @@ class TopK(FusedCompressor):
     ratio: schedules.Hyperparameter = 0.01
     per_variable: bool = False
     units: Literal["gradient", "second_moment"] = "gradient"
+    overshoot: float = 0.0
 
     shares_second_moment = True
 
     def __post_init__(self):
         super().__post_init__()
         sparse.check_ratio(self.ratio)
+        sparse.check_overshoot(self.overshoot)
 
     @property
     def whole_model(self):
@@ -49,5 +57,7 @@ class TopK(FusedCompressor):
 
     def reduce(self, values, exchange):
         indices, count = sparse.top_k(values, self.ratio, exchange, self.per_variable)
-        total = sparse.gather(values, indices, count, exchange)
-        return total, sparse.without(values, indices)
+        selected = tf.gather(values, indices)
+        more = sparse.ahead(selected, self.overshoot) if self.overshoot else 0.0 * selected
+        total = sparse.gather(selected + more, indices, count, exchange)
+        return total, sparse.replace(values, indices, -more)
