@@ -6,10 +6,10 @@ the workers' own squares instead, as an attribute of the reduced gradient.
 """
 
 import inspect
-import logging
 import types
 
 import tensorflow as tf
+from absl import logging
 from tf_gc.strategy.variables import unwrap
 
 _ATTRIBUTE = "_tf_gc_second_moment"

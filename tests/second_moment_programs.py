@@ -3,11 +3,11 @@
 Every function runs in all workers at the same time, and returns plain values.
 """
 
-import logging
 import unittest.mock
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from tf_gc.strategy import second_moments
 
 import tf_gc
