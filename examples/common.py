@@ -175,6 +175,8 @@ def train(cluster: Cluster, model: keras.Model, training: Data, test: Data, metr
         shuffle=False,  # done by the dataset
         verbose=0,
     )
+    if isinstance(cluster.compressor, tf_gc.DiLoCo):
+        cluster.strategy.synchronize(model.trainable_variables)
     final = model.evaluate(test.dataset, steps=test.steps, return_dict=True, verbose=0)
     if not cluster.is_chief:
         return

@@ -28,7 +28,6 @@ flags.DEFINE_integer("workers", 4, "Processes of each training.", lower_bound=2)
 flags.DEFINE_list("tasks", None, "Names of TASKS in this file; default: all.")
 flags.DEFINE_list("systems", None, "Names of SYSTEMS in this file; default: all.")
 flags.DEFINE_list("seeds", ["0", "1", "2"], "Of the trainings on the loopback interface.")
-flags.DEFINE_list("links", ["100mbit", "10mbit"], "Where quality is measured against time.")
 flags.DEFINE_multi_enum(
     "measure", ["quality", "time"], ["quality", "time"], "On loopback, or on links."
 )
@@ -41,7 +40,7 @@ class System(NamedTuple):
 
     name: str
     title: str
-    compressor: str
+    compressor: str  # START stands for a tenth of the steps, in which the learning rate rises
     line: str = "-"
 
 
@@ -51,56 +50,53 @@ class Task(NamedTuple):
     name: str
     program: str
     title: str
+    epochs: int
+    steps_per_epoch: int
     flags: tuple[str, ...]
-    on_links: bool = False
+    # Where quality is measured against time, too.
+    links: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        return self.epochs * self.steps_per_epoch
 
 
 _LM = ("--batch_size=8", "--learning_rate=0.004")
 _MANUALS = ("--text=manuals", "--layers=7", "--width=256", "--batch_size=4")
+_MNIST = ("--batch_size=64",)
+_ADAM = ("--optimizer=adam", "--learning_rate=0.001")
 TASKS = (
-    Task("bytes_lm-160", "bytes_lm", "160 steps", (*_LM, "--epochs=5", "--steps_per_epoch=32")),
-    Task(
-        "bytes_lm-480",
-        "bytes_lm",
-        "480 steps",
-        (*_LM, "--epochs=20", "--steps_per_epoch=24"),
-        on_links=True,
-    ),
-    Task("bytes_lm-2000", "bytes_lm", "2000 steps", (*_LM, "--epochs=10", "--steps_per_epoch=200")),
+    Task("bytes_lm-160", "bytes_lm", "160 steps", 10, 16, _LM, ("10mbit",)),
+    Task("bytes_lm-480", "bytes_lm", "480 steps", 20, 24, _LM, ("100mbit",)),
+    Task("bytes_lm-2000", "bytes_lm", "2000 steps", 10, 200, _LM),
     Task(
         "manuals",
         "bytes_lm",
         "5.7 million parameters, 400 steps",
-        (*_MANUALS, "--learning_rate=0.002", "--epochs=5", "--steps_per_epoch=80"),
+        *(5, 80),
+        (*_MANUALS, "--learning_rate=0.002"),
     ),
-    Task("digits-sgd", "digits", "digits, SGD", ("--epochs=20",)),
-    Task(
-        "digits-adam",
-        "digits",
-        "digits, Adam",
-        ("--epochs=20", "--optimizer=adam", "--learning_rate=0.001"),
-    ),
-    Task(
-        "fashion_mnist-sgd",
-        "fashion_mnist",
-        "Fashion-MNIST, SGD",
-        ("--epochs=4", "--steps_per_epoch=234", "--batch_size=64"),
-    ),
-    Task(
-        "fashion_mnist-adam",
-        "fashion_mnist",
-        "Fashion-MNIST, Adam",
-        (
-            *("--epochs=4", "--steps_per_epoch=234", "--batch_size=64"),
-            *("--optimizer=adam", "--learning_rate=0.001"),
-        ),
-    ),
+    Task("digits-sgd", "digits", "digits, SGD", 20, 11, ()),
+    Task("digits-adam", "digits", "digits, Adam", 20, 11, _ADAM),
+    Task("fashion_mnist-sgd", "fashion_mnist", "Fashion-MNIST, SGD", 4, 234, _MNIST),
+    Task("fashion_mnist-adam", "fashion_mnist", "Fashion-MNIST, Adam", 4, 234, (*_MNIST, *_ADAM)),
 )
 
 SYSTEMS = (
     System("none", "uncompressed", "none"),
     System("3lc", "3LC", "ThreeLC()"),
-    System("thc", "THC", "THC()", "--"),
+    System("3lc-4", "3LC, 4 times the mean", "ThreeLC(mean_multiplier=4.0)"),
+    System("ar_top_k", "AR-Topk, 5 %", "ARTopK(0.05, overshoot=1.0, start_step=START)", "--"),
+    System(
+        "scale_com",
+        "ScaleCom, 1 of 10",
+        "ScaleCom(10, units='second_moment', overshoot=1.0, start_step=START)",
+        "--",
+    ),
+    System("marsit", "Marsit", "Marsit(units='second_moment', start_step=START)", ":"),
+    System("ef_sign", "EF-signSGD", "EFSignSGD(units='second_moment', start_step=START)", ":"),
+    System("thc", "THC", "THC()", "-."),
+    System("diloco", "DiLoCo, 3LC", "DiLoCo(50, compression=ThreeLC())", "-."),
 )
 
 
@@ -126,8 +122,13 @@ def trainings_of(
             task.program,
             f"{task.name}, {system.title}, {where}, seed {seed}",
             pathlib.Path(FLAGS.out, task.name, f"{system.name}-{where}-{seed}.json"),
-            system.compressor,
-            (*task.flags, f"--seed={seed}"),
+            system.compressor.replace("START", str(task.steps // 10)),
+            (
+                f"--epochs={task.epochs}",
+                f"--steps_per_epoch={task.steps_per_epoch}",
+                *task.flags,
+                f"--seed={seed}",
+            ),
             FLAGS.workers,
             bandwidth=bandwidth,
         )
@@ -141,9 +142,8 @@ def wanted_trainings() -> list[trainings.Training]:
     if "quality" in FLAGS.measure:
         wanted += [(task, system, None) for task in tasks() for system in systems]
     if "time" in FLAGS.measure:
-        on_links = [task for task in tasks() if task.on_links]
         wanted += [
-            (t, system, link) for link in FLAGS.links for t in on_links for system in systems
+            (task, system, link) for task in tasks() for link in task.links for system in systems
         ]
     return [training for arguments in wanted for training in trainings_of(*arguments)]
 
@@ -239,7 +239,7 @@ def report(console: rich.console.Console) -> None:
         if lines:
             headings = [task.title, unit, "change", "bits up", "down"]
             evaluations.write_table(headings, lines, directory / f"{task.name}.md", console)
-        for link in FLAGS.links if task.on_links else ():
+        for link in task.links:
             lines = time_rows(task, link)
             if lines:
                 headings = [f"{task.title}, {link}", "s a step", "s to the end", "times sooner"]
