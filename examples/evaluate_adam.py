@@ -96,7 +96,12 @@ SYSTEMS = (
     System("marsit", "Marsit", "Marsit(units='second_moment', start_step=START)", ":"),
     System("ef_sign", "EF-signSGD", "EFSignSGD(units='second_moment', start_step=START)", ":"),
     System("thc", "THC", "THC()", "-."),
-    System("diloco", "DiLoCo, 3LC", "DiLoCo(50, compression=ThreeLC())", "-."),
+    System(
+        "diloco",
+        "DiLoCo, 50 inner steps, 3LC",
+        "DiLoCo(50, OuterSGD(1.0, 0.5), ThreeLC(), start_step=START)",
+        "-.",
+    ),
 )
 
 

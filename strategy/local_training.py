@@ -12,6 +12,7 @@ class LocalTraining:
 
     A step of an optimizer is `begin_step`, the update of the variables, `end_step`, all
     with the same list of variables; the first one's slot "inner_steps" counts them.
+    Before `start_step` of them all workers have the same gradients, and no period begins.
     "outer_variable" is what a variable was when its period began, the same on all
     workers; "outer_momentum" the outer optimizer's.
     """
@@ -80,11 +81,20 @@ class LocalTraining:
 
     def reduce(self, gradients, variables, reduce_op, counter, with_second_moments=False):
         """Returns this worker's gradients in place of what `GradientReducer` would give."""
-        del counter, with_second_moments  # of a worker's own gradient it is the square
+        del with_second_moments  # of a worker's own gradient it is the square
         self._reduced.update(_ids(variables))
-        if reduce_op == "MEAN":
-            return gradients
-        return [_times(gradient, self._workers) for gradient in gradients]
+
+        def own():
+            return [g if reduce_op == "MEAN" else _times(g, self._workers) for g in gradients]
+
+        if self._diloco.start_step == 0:
+            return own()
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return tf.cond(
+            self._inner_steps([counter]) < 0,
+            lambda: self._reducer.sum_exactly(gradients, variables, reduce_op),
+            own,
+        )
 
     def _once_for_each_worker(self, function, variables):
         if len(self._strategy.extended.worker_devices) == 1:
@@ -99,15 +109,15 @@ class LocalTraining:
         self._begun.update(ids)
         if self._lists.setdefault(ids[0], ids) != ids:
             with tf.init_scope():
-                steps = int(self._inner_steps(variables).read_value())
+                steps = int(self._inner_steps(variables))
             # With several fragments it is the end of a period of one of them only.
-            if steps and (self._diloco.fragments > 1 or steps % self._diloco.inner_steps):
+            if steps > 0 and (self._diloco.fragments > 1 or steps % self._diloco.inner_steps):
                 raise ValueError(
                     "within a period of tf_gc.DiLoCo an optimizer has got other variables: call "
                     "strategy.synchronize with the former ones before"
                 )
             self._lists[ids[0]] = ids
-        steps = self._inner_steps(variables).read_value()
+        steps = self._inner_steps(variables)
         for offset, fragment in self._fragments(variables):
             tf.cond(
                 self._period_begins(steps, offset),
@@ -118,33 +128,37 @@ class LocalTraining:
     def _end_step(self, variables):
         self._begun.difference_update(_ids(variables))
         self._reduced.difference_update(_ids(variables))
-        counter = self._inner_steps(variables)
+        counter = self._counter(variables)
         with tf.device(self._device):
-            steps = counter.assign_add(1)
+            steps = counter.assign_add(1) - self._diloco.start_step
         for offset, fragment in self._fragments(variables):
             tf.cond(
-                tf.equal(steps % self._diloco.inner_steps, offset),
+                (steps > 0) & tf.equal(steps % self._diloco.inner_steps, offset),
                 functools.partial(self._outer_step, fragment),
                 lambda: (),
             )
 
     def _synchronize(self, variables):
-        counter = self._inner_steps(variables)
-        steps = counter.read_value()
+        steps = self._inner_steps(variables)
         for offset, fragment in self._fragments(variables):
             tf.cond(
-                self._period_begins(steps, offset),
+                (steps <= 0) | self._period_begins(steps, offset),
                 lambda: (),
                 functools.partial(self._outer_step, fragment),
             )
-        counter.assign(0)
+        self._counter(variables).assign(tf.minimum(steps, 0) + self._diloco.start_step)
+
+    def _counter(self, variables):
+        return self._residuals.shared(variables[0], "inner_steps", (), tf.int64)
 
     def _inner_steps(self, variables):
-        return self._residuals.shared(variables[0], "inner_steps", (), tf.int64)
+        """Returns how many inner steps there were; before `start_step` less than 0."""
+        return self._counter(variables).read_value() - self._diloco.start_step
 
     def _period_begins(self, steps, offset):
         """Whether the variables of a fragment have had no inner step since their outer one."""
-        return tf.equal(steps, 0) | tf.equal(steps % self._diloco.inner_steps, offset)
+        at_an_outer_step = (steps > 0) & tf.equal(steps % self._diloco.inner_steps, offset)
+        return tf.equal(steps, 0) | at_an_outer_step
 
     def _fragments(self, variables):
         """Returns pairs of the step in the period with which a fragment ends it, and the fragment.

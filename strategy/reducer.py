@@ -121,6 +121,16 @@ class GradientReducer:
                         second_moments.attach(gradient, moment)
         return reduced
 
+    def sum_exactly(self, gradients, variables, reduce_op):
+        """Returns the reduced gradients as `reduce` does, but uncompressed, and counts no step."""
+        with tf.device(self._device):
+            gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        entries = [
+            _Entry(gradient, variable, Uncompressed())
+            for gradient, variable in zip(gradients, variables, strict=True)
+        ]
+        return self._reduce_entries(entries, reduce_op, tf.zeros([], tf.int64), False)
+
     def traffic(self):
         """Returns the `Traffic` of all buckets so far."""
         steps = values = uncompressed = sent = received = results = of_moments = 0

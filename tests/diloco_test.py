@@ -25,12 +25,16 @@ class Reference:
         self.copies = [dict(self.theta) for _ in range(workers)]
 
     def step(self, number):
-        for worker, copy in enumerate(self.copies):
-            for name in copy:
-                gradient = programs.gradient(name, number, worker)
-                copy[name] = copy[name] - programs.INNER_RATE * gradient
+        is_local = number >= self.diloco.start_step
+        number_of_inner = number + 1 - self.diloco.start_step
         for name in self.theta:
-            if (number + 1 - self.first_outer_step(name)) % self.diloco.inner_steps == 0:
+            own = [programs.gradient(name, number, worker) for worker in range(self.workers)]
+            for worker, copy in enumerate(self.copies):
+                gradient = own[worker] if is_local else np.mean(own, axis=0)
+                copy[name] = copy[name] - programs.INNER_RATE * gradient
+            if not is_local:
+                self.theta[name] = self.copies[0][name]
+            elif (number_of_inner - self.first_outer_step(name)) % self.diloco.inner_steps == 0:
                 self.outer_step(name)
 
     def first_outer_step(self, name):
@@ -75,11 +79,13 @@ class OuterStepTest(parameterized.TestCase):
         diloco=[
             tf_gc.DiLoCo(inner_steps=3),
             tf_gc.DiLoCo(4, tf_gc.OuterSGD(0.5, 0.8, nesterov=False), fragments=2),
+            tf_gc.DiLoCo(2, start_step=5),
+            tf_gc.DiLoCo(4, fragments=2, start_step=3),
         ],
         reduce_op=["SUM", "MEAN"],
     )
     def test_every_step_is_that_of_the_reference(self, workers, diloco, reduce_op):
-        steps = 3 * diloco.inner_steps + 1
+        steps = diloco.start_step + 3 * diloco.inner_steps + 1
         results = shared_cluster(workers).run(programs.train, diloco, steps, reduce_op)
         reference = Reference(diloco, workers)
         for step in range(steps):
@@ -140,6 +146,15 @@ class OuterStepTest(parameterized.TestCase):
                 one([last[name] for *_, last in results])
         for _, _, again, _ in results:
             np.testing.assert_equal(again, after)
+
+    def test_synchronize_before_the_first_period_changes_nothing(self):
+        results = shared_cluster(2).run(programs.synchronize, tf_gc.DiLoCo(3, start_step=4), 2, 5)
+        reference = Reference(tf_gc.DiLoCo(3, start_step=4), 2)
+        for step in range(7):
+            reference.step(step)
+        for before, after, again, last in results:
+            np.testing.assert_equal([after, again], [before, before])
+            assert_close(last, reference.theta)
 
     def test_synchronize_takes_no_other_variables_than_an_optimizers(self):
         results = shared_cluster(2).run(programs.synchronize_others, tf_gc.DiLoCo(4))
@@ -319,6 +334,7 @@ class ArgumentsTest(parameterized.TestCase):
         ({"inner_steps": 0}, "inner_steps"),
         ({"inner_steps": 2.5}, "inner_steps"),
         ({"inner_steps": 4, "fragments": 5}, "fragments"),
+        ({"start_step": -1}, "start_step"),
         ({"outer_optimizer": "sgd"}, "outer_optimizer"),
         ({"compression": "ThreeLC"}, "compression"),
     )

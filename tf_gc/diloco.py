@@ -78,6 +78,9 @@ class DiLoCo:
     outer steps of its own, every H steps, part p for the first time after (p + 1) H / P
     steps: as much is sent as with one, but never all at once.
 
+    Before `start_step` nothing is local: gradients are summed exactly in each step. The
+    paper begins with a model that was trained for 24 000 steps.
+
     After an outer step of all variables they are the same, bit for bit, on all workers:
     where `inner_steps` divides the steps of a `fit` with one fragment, what is evaluated
     and saved is the common model. In between, evaluation and checkpoints see each
@@ -90,6 +93,8 @@ class DiLoCo:
       compression: a compressor such as `tf_gc.ThreeLC()`, a `tf_gc.Policy`, or None for
         exact means.
       fragments: P, 1 ... `inner_steps`.
+      start_step: the first inner step, 0 or more. How to tune it: a tenth of the steps,
+        or those in which the learning rate rises.
 
     Raises:
       ValueError: an attribute is out of range, or is something else.
@@ -99,10 +104,12 @@ class DiLoCo:
     outer_optimizer: OuterSGD = OuterSGD()
     compression: Compressor | Policy | None = None
     fragments: int = 1
+    start_step: int = 0
 
     def __post_init__(self):
         checks.integer("inner_steps", self.inner_steps, 1)
         checks.integer("fragments", self.fragments, 1, self.inner_steps)
+        checks.integer("start_step", self.start_step, 0)
         if not isinstance(self.outer_optimizer, OuterSGD):
             raise ValueError(
                 f"outer_optimizer must be a tf_gc.OuterSGD, got {self.outer_optimizer!r}"
