@@ -38,6 +38,8 @@ benchmark: setup
 evaluate: setup
 	@$(PYTHON) examples/evaluate.py
 	@$(PYTHON) examples/evaluate_servers.py
+	@$(PYTHON) examples/study_adam.py
+	@$(PYTHON) examples/evaluate_adam.py
 
 wheel: setup
 	@$(PYTHON) -m pip wheel -q --no-deps --no-build-isolation --wheel-dir dist .

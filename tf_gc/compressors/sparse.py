@@ -90,23 +90,27 @@ def without(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
     return replace(values, indices, tf.zeros(tf.shape(indices), values.dtype))
 
 
-def ahead(selected: tf.Tensor, overshoot: float) -> tf.Tensor:
-    """Returns how much more than the selected values is delivered of each.
+def deliver(selected: tf.Tensor, overshoot: float) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns what is delivered of selected values, and what is left of them.
 
     A value gathers for many steps until it is sent. Where it becomes 0 then, what
-    has not been delivered lags behind the gradients' sum at all times, by half a
-    turn on average. Where it becomes as much less than 0, it does not.
+    has been delivered lags behind the gradients' sum at all times, by half of
+    what a value gathers, on average. Where it becomes as much less than 0, it does
+    not.
 
     Args:
-      selected: float32 [k].
-      overshoot: h, of h min(|v|, mean |v|) sign(v).
+      selected: v, float32 [k].
+      overshoot: h; delivered is v + h min(|v|, mean |v|) sign(v).
 
     Returns:
-      float32 [k]; 0 where it would not be finite.
+      float32 [k], and float32 [k].
     """
+    if not overshoot:
+        return selected, tf.zeros_like(selected)
     mean = scales.total(tf.abs(selected)) / tf.cast(tf.size(selected), tf.float32)
-    more = overshoot * tf.clip_by_value(selected, -mean, mean)
-    return tf.where(tf.math.is_finite(more), more, 0.0)
+    delivered = selected + overshoot * tf.clip_by_value(selected, -mean, mean)
+    left = selected - delivered  # exact
+    return delivered, tf.where(tf.math.is_finite(left), left, 0.0)
 
 
 def sum_at(
@@ -121,7 +125,7 @@ def sum_at(
     Args:
       indices: int32 [k], the same on all workers.
       values: float32 [n], of the bucket.
-      overshoot: how much further than to 0 what is left goes, see `ahead`.
+      overshoot: of `deliver`.
       exchange: the bucket, and the way to the other workers.
       topology: of `Exchange.sum`.
 
@@ -129,30 +133,9 @@ def sum_at(
       What is delivered, and what is left of this worker's values, float32 [n].
     """
     total = exchange.sum(tf.gather(values, indices), topology)
-    if not overshoot:
-        return scatter(indices, total, exchange.size), without(values, indices)
-    more = ahead(total, overshoot)
-    delivered = scatter(indices, total + more, exchange.size)
-    return delivered, replace(values, indices, -more / exchange.workers)
-
-
-def broadcast_indices(select, count, root, exchange):
-    """Returns the indices that one worker selects.
-
-    Args:
-      select: function that returns int32 [count], ascending; called by `root` only.
-      count: int scalar, the same on all workers.
-      root: int scalar, the rank of the worker that selects.
-      exchange: the bucket whose values the indices are of.
-    """
-    from tf_gc import ops
-
-    packed = tf.cond(
-        tf.equal(tf.cast(root, tf.int32), exchange.rank),
-        lambda: ops.pack_indices(select(), exchange.size),
-        lambda: tf.zeros([0], tf.uint8),
-    )
-    return ops.unpack_indices(exchange.broadcast(packed, root), count, exchange.size)
+    delivered, left = deliver(total, overshoot)
+    kept = replace(values, indices, left / exchange.workers)
+    return scatter(indices, delivered, exchange.size), kept
 
 
 def gather(selected, indices, count, exchange):

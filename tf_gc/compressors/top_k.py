@@ -57,7 +57,6 @@ class TopK(FusedCompressor):
 
     def reduce(self, values, exchange):
         indices, count = sparse.top_k(values, self.ratio, exchange, self.per_variable)
-        selected = tf.gather(values, indices)
-        more = sparse.ahead(selected, self.overshoot) if self.overshoot else 0.0 * selected
-        total = sparse.gather(selected + more, indices, count, exchange)
-        return total, sparse.replace(values, indices, -more)
+        delivered, left = sparse.deliver(tf.gather(values, indices), self.overshoot)
+        total = sparse.gather(delivered, indices, count, exchange)
+        return total, sparse.replace(values, indices, left)
