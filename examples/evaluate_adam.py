@@ -89,9 +89,15 @@ SYSTEMS = (
     System("ar_top_k-1", "AR-Topk, 1 %", "ARTopK(0.01, overshoot=1.0, start_step=START)", "--"),
     System("ar_top_k", "AR-Topk, 5 %", "ARTopK(0.05, overshoot=1.0, start_step=START)", "--"),
     System(
+        "scale_com-1",
+        "ScaleCom, 1 of 100",
+        "ScaleCom(100, overshoot=1.0, strided=True, start_step=START)",
+        "--",
+    ),
+    System(
         "scale_com",
-        "ScaleCom, 1 of 10",
-        "ScaleCom(10, units='second_moment', overshoot=1.0, start_step=START)",
+        "ScaleCom, 1 of 20",
+        "ScaleCom(20, overshoot=1.0, strided=True, start_step=START)",
         "--",
     ),
     System("marsit", "Marsit", "Marsit(units='second_moment', start_step=START)", ":"),

@@ -94,7 +94,10 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
             compressor=tf_gc.ScaleCom(chunk=10),
             bad=(("chunk", 0), ("chunk", 1.5), ("beta", 0.0), ("beta", 1.1)),
         ),
-        "ScaleCom, overshoot": tf_gc.ScaleCom(chunk=10, overshoot=1.0),
+        "ScaleCom, strided": Case(
+            compressor=tf_gc.ScaleCom(chunk=10, overshoot=1.0, strided=True),
+            bad=(("strided", 2),),
+        ),
         "ScaleCom, filter": Case(
             compressor=tf_gc.ScaleCom(chunk=10, beta=0.3),
             conserves=0.3,

@@ -203,16 +203,17 @@ class TopK(System):
 class ScaleCom(System):
     """Algorithm 1: the leader's largest value of every chunk; low-pass filtered memory."""
 
-    def __init__(self, *arguments, chunk, beta, overshoot=0):
+    def __init__(self, *arguments, chunk, beta, overshoot=0, strided=False):
         super().__init__(*arguments)
-        self.chunk, self.beta, self.overshoot = chunk, _F(beta), overshoot
+        self.beta, self.overshoot = _F(beta), overshoot
+        places, count = np.arange(self.size), -(-self.size // chunk)
+        self.chunks = [
+            places[i::count] if strided else places[i * chunk :][:chunk] for i in range(count)
+        ]
 
     def reduce(self, values):
         leader = np.abs(values[self.steps % self.workers])
-        chosen = [
-            begin + np.argmax(leader[begin : begin + self.chunk])
-            for begin in range(0, self.size, self.chunk)
-        ]
+        chosen = [chunk[np.argmax(leader[chunk])] for chunk in self.chunks]
         total, sent = np.zeros(self.size, _F), np.zeros_like(values)
         sums = values[:, chosen].sum(axis=0)
         more = ahead(sums, self.overshoot)

@@ -116,9 +116,10 @@ class ReferenceTest(parameterized.TestCase):
         system = reference.TopK(_WORKERS, _SIZES, _NAMES, counts=[100, 154], overshoot=overshoot)
         self.assert_follows(tf_gc.TopK(0.05, per_variable=True, overshoot=overshoot), system)
 
-    @parameterized.product(chunk=[7, 100], beta=[1.0, 0.3], overshoot=[0.0, 1.0])
-    def test_scale_com(self, chunk, beta, overshoot):
-        arguments = {"chunk": chunk, "beta": beta, "overshoot": overshoot}
+    @parameterized.product(
+        chunk=[7, 100], beta=[1.0, 0.3], overshoot=[0.0, 1.0], strided=[False, True]
+    )
+    def test_scale_com(self, **arguments):
         system = reference.ScaleCom(_WORKERS, _SIZES, _NAMES, **arguments)
         self.assert_follows(tf_gc.ScaleCom(**arguments), system)
 

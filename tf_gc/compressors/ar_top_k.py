@@ -69,6 +69,7 @@ class ARTopK(FusedCompressor):
             indices = sparse.broadcast_indices(
                 lambda: ops.top_k_indices(sparse.to_compare(values, exchange), count),
                 count,
+                exchange.size,
                 root,
                 exchange,
             )
@@ -77,5 +78,5 @@ class ARTopK(FusedCompressor):
             own = ops.top_k_indices(compared, count)
             norm = scales.total(tf.square(tf.gather(compared, own)))
             root = tf.argmax(exchange.all_gather(norm))
-            indices = sparse.broadcast_indices(lambda: own, count, root, exchange)
+            indices = sparse.broadcast_indices(lambda: own, count, exchange.size, root, exchange)
         return sparse.sum_at(indices, values, self.overshoot, exchange, self.topology)

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Literal
 
+import tensorflow as tf
+
 from tf_gc import checks, schedules
 from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
@@ -36,6 +38,10 @@ class ScaleCom(FusedCompressor):
         root of the second moment that rows and columns have had so far. What is
         sent are the values themselves.
       overshoot: h, in [0, 1]; 0 is the paper's.
+      strided: whether a chunk has every m-th value of the bucket, where m is the
+        number of chunks, and not C values in a row, as in the paper. Then large
+        rows and small ones are in the same chunks, and what is sent is nearer to
+        the largest values.
 
     Raises:
       ValueError: a hyper-parameter is out of range.
@@ -45,6 +51,7 @@ class ScaleCom(FusedCompressor):
     beta: schedules.Hyperparameter = 1.0
     units: Literal["gradient", "second_moment"] = "gradient"
     overshoot: float = 0.0
+    strided: bool = False
 
     shares_second_moment = True
 
@@ -52,20 +59,32 @@ class ScaleCom(FusedCompressor):
         super().__post_init__()
         checks.integer("chunk", self.chunk, 1)
         sparse.check_overshoot(self.overshoot)
+        checks.choice("strided", self.strided, (False, True))
         schedules.check("beta", self.beta, "in (0, 1]", lambda b: 0 < b <= 1)
 
     def reduce(self, values, exchange):
-        from tf_gc import ops
-
-        indices = sparse.broadcast_indices(
-            lambda: ops.chunk_argmax(sparse.to_compare(values, exchange), self.chunk),
-            -(-exchange.size // self.chunk),
+        chunks = -(-exchange.size // self.chunk)
+        places = sparse.broadcast_indices(
+            lambda: self._select(values, chunks, exchange),
+            chunks,
+            chunks * self.chunk,
             exchange.step % exchange.workers,
             exchange,
         )
+        indices = places % self.chunk * chunks + places // self.chunk if self.strided else places
         total, kept = sparse.sum_at(indices, values, self.overshoot, exchange)  # m + g - sent
         if self.beta == 1:
             return total, kept
         beta = schedules.at_step(self.beta, exchange.step)
         memory = exchange.read("residual")
         return total, memory + beta * (kept - memory)
+
+    def _select(self, values, chunks, exchange):
+        """Returns where the largest magnitudes are, with one chunk after the other."""
+        from tf_gc import ops
+
+        compared = sparse.to_compare(values, exchange)
+        if self.strided:
+            padded = tf.pad(compared, [[0, self.chunk * chunks - exchange.size]])
+            compared = tf.reshape(tf.transpose(tf.reshape(padded, [self.chunk, chunks])), [-1])
+        return ops.chunk_argmax(compared, self.chunk)

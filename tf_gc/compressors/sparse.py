@@ -138,6 +138,26 @@ def sum_at(
     return scatter(indices, delivered, exchange.size), kept
 
 
+def broadcast_indices(select, count, size, root, exchange):
+    """Returns the indices that one worker selects.
+
+    Args:
+      select: function that returns int32 [count], ascending; called by `root` only.
+      count: int scalar, the same on all workers.
+      size: int, all indices are less.
+      root: int scalar, the rank of the worker that selects.
+      exchange: the way to the other workers.
+    """
+    from tf_gc import ops
+
+    packed = tf.cond(
+        tf.equal(tf.cast(root, tf.int32), exchange.rank),
+        lambda: ops.pack_indices(select(), size),
+        lambda: tf.zeros([0], tf.uint8),
+    )
+    return ops.unpack_indices(exchange.broadcast(packed, root), count, size)
+
+
 def gather(selected, indices, count, exchange):
     """Returns the sum of what each worker has selected, zeros elsewhere.
 
