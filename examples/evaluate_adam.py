@@ -160,6 +160,16 @@ def wanted_trainings() -> list[trainings.Training]:
     return [training for arguments in wanted for training in trainings_of(*arguments)]
 
 
+def bits_per_value(report: dict, direction: str) -> float:
+    """Returns the bits of one value in one step, those included in which nothing is exchanged."""
+    bits = trainings.bits_per_value(report, direction)
+    if report["compressor"] == "none":
+        return bits
+    workers, traffic = report["workers"], report["traffic"]
+    values = 2 * (workers - 1) / workers * report["parameters"] * report["epochs"][-1]["steps"]
+    return bits * traffic["values_sent"] / values
+
+
 def quality_rows(task: Task) -> list[list[str]]:
     """Returns for every system that was trained what it ends with, and what it sent."""
     metric = evaluations.METRICS[task.program]
@@ -175,8 +185,8 @@ def quality_rows(task: Task) -> list[list[str]]:
                 system.title,
                 metric.mean(reports),
                 f"{100 * (final / baseline - 1):+.1f} %",
-                trainings.mean([trainings.bits_per_value(r, "_up") for r in reports], "{:.2f}"),
-                trainings.mean([trainings.bits_per_value(r, "_down") for r in reports], "{:.2f}"),
+                trainings.mean([bits_per_value(r, "_up") for r in reports], "{:.2f}"),
+                trainings.mean([bits_per_value(r, "_down") for r in reports], "{:.2f}"),
             ]
         )
     return lines
