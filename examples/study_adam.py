@@ -45,8 +45,9 @@ class Run(NamedTuple):
 
     group: str
     title: str
-    # What the scale is a multiple of, or None without compression, and how many times.
-    scale: str | None = None
+    # Of 3LC what the scale is a multiple of, and how many times; one of _SPARSE; "signs" or, merged
+    # as in Marsit, "merged signs"; or None without compression.
+    system: str | None = None
     multiplier: float = 3.0
     # Of what Adam's second moment is the mean: the squares of what is "delivered", or the workers'
     # own squares, of each "element" or of "rank-1" form, `factor` times.
@@ -55,6 +56,30 @@ class Run(NamedTuple):
     # In whose root values are measured: None, "element", "rank-1", "row", "column", or "block".
     units: str | None = None
     has_own_shard: bool = True
+    # Of sparse systems.
+    ratio: float = 0.05
+    overshoot: float = 0.0
+    # The share of the steps, the first ones, that are exact.
+    start: float = 0.0
+
+
+_SPARSE = ("own top-k", "leader's top-k", "leader's chunks", "leader's strided chunks")
+
+
+def _of_signs(system, title):
+    yield Run("signs", title, system)
+    yield Run("signs", f"{title}, in units", system, units="rank-1")
+    yield Run("signs", f"{title}, in units, start", system, units="rank-1", start=0.1)
+
+
+def _of_sparse(system):
+    yield Run("sparse", f"{system}, 5 %", system)
+    yield Run("sparse", f"{system}, 5 %, overshoot", system, overshoot=1.0)
+    yield Run("sparse", f"{system}, 5 %, overshoot, start", system, overshoot=1.0, start=0.1)
+    yield Run("sparse", f"{system}, 1 %, start", system, ratio=0.01, start=0.1)
+    yield Run(
+        "sparse", f"{system}, 1 %, overshoot, start", system, ratio=0.01, overshoot=1.0, start=0.1
+    )
 
 
 RUNS = (
@@ -77,6 +102,16 @@ RUNS = (
     *(Run("units", f"mean, {u}", "mean", units=u) for u in ("rank-1", "row", "column", "block")),
     Run("units", "mean, each element", "mean", units="element"),
     Run("shards", "4 x the mean, no exact shard", "mean", 4.0, has_own_shard=False),
+    *itertools.chain.from_iterable(map(_of_sparse, _SPARSE)),
+    Run(
+        "sparse",
+        "leader's top-k, 5 %, overshoot, in units",
+        "leader's top-k",
+        units="rank-1",
+        overshoot=1.0,
+    ),
+    *_of_signs("signs", "EF-signSGD"),
+    *_of_signs("merged signs", "Marsit, never exact"),
 )
 
 
@@ -104,21 +139,36 @@ class Variable:
         roots = tf.sqrt(tf.maximum(form, _LEAST_UNIT * mean))
         return tf.where(mean > 0, roots, tf.ones(self.shape))
 
-    def reduce(self, gradients, run, shards):
-        """Returns the sum of the workers' gradients as it is delivered, and its density."""
-        if not self.is_compressed or run.scale is None:
-            return tf.add_n(gradients), 0.0
+    def reduce(self, values, run, model_size, seed):
+        """Returns what is delivered of the workers' values, and keeps the rest, by 3LC or signs."""
         units = self.units(run.units)
+        if run.system == "signs":
+            sent = [_to_signs(v, v, units) for v in values]
+            self.keep([v - s for v, s in zip(values, sent, strict=True)])
+            return tf.add_n(sent)
+        if run.system == "merged signs":
+            whose = tf.random.stateless_uniform(self.shape, seed, 0, FLAGS.workers, tf.int32)
+            signs = tf.add_n([tf.where(whose == w, v, 0.0) for w, v in enumerate(values)])
+            sent = _to_signs(signs, tf.stack(values), units)
+            self.keep([v - sent for v in values])
+            return FLAGS.workers * sent
+        shards = self.places * FLAGS.workers // model_size
         total = self.undelivered + 0.0
-        for worker, (gradient, residual) in enumerate(zip(gradients, self.residuals, strict=True)):
-            values = gradient + residual
+        kept = []
+        for worker, of_worker in enumerate(values):
             is_own = run.has_own_shard & (shards == worker)
-            sent = tf.where(is_own, values, _quantize(values, units, run, ~is_own))
-            residual.assign(values - sent)
+            sent = tf.where(is_own, of_worker, _quantize(of_worker, units, run, ~is_own))
+            kept.append(of_worker - sent)
             total += sent
+        self.keep(kept)
         delivered = _quantize(total, units, run, np.ones_like(shards, bool))
         self.undelivered.assign(total - delivered)
-        return delivered, tf.reduce_mean(tf.cast(delivered != 0, tf.float32))
+        return delivered
+
+    def keep(self, residuals):
+        """Assigns the workers' residuals."""
+        for variable, residual in zip(self.residuals, residuals, strict=True):
+            variable.assign(tf.reshape(residual, self.shape))
 
     def update(self, gradients, delivered, run, rate, step):
         """Adam's, with the second moment of the run."""
@@ -168,11 +218,57 @@ def _quantize(values, units, run, counts):
         "max": largest,
         "mean": tf.reduce_sum(counted) / number,
         "rms": tf.sqrt(tf.reduce_sum(tf.square(counted)) / number),
-    }[run.scale]
+    }[run.system]
     scale = run.multiplier * statistic
-    if run.scale != "max":
+    if run.system != "max":
         scale = tf.minimum(scale, largest)
     return tf.where(magnitudes > scale / 2, scale * units * tf.sign(values), 0.0)
+
+
+def _to_signs(signs, values, units):
+    """Returns the signs of a matrix, with the mean magnitude of values in the units."""
+    return tf.where(signs >= 0, 1.0, -1.0) * units * tf.reduce_mean(tf.abs(values) / units)
+
+
+def _reduce_sparse(variables, values, run, leader):
+    """Returns what is delivered of the values of variables, by worker, and keeps the rest."""
+    units = tf.concat([tf.reshape(v.units(run.units), [-1]) for v in variables], 0)
+    flat = [tf.concat([tf.reshape(v, [-1]) for v in of_worker], 0) for of_worker in values]
+    sizes = [math.prod(variable.shape) for variable in variables]
+    if run.system == "own top-k":
+        masks = [_selected(v / units, run) for v in flat]
+        sent = [_overshot(v, mask, run) for v, mask in zip(flat, masks, strict=True)]
+        total = tf.add_n(sent)
+        left = [v - s for v, s in zip(flat, sent, strict=True)]
+    else:
+        mask = _selected(tf.gather(tf.stack(flat), leader) / units, run)
+        sums = tf.add_n(flat)
+        total = _overshot(sums, mask, run)
+        left = [tf.where(mask, (sums - total) / FLAGS.workers, v) for v in flat]
+    by_worker = [tf.split(residual, sizes) for residual in left]
+    for variable, residuals in zip(variables, zip(*by_worker, strict=True), strict=True):
+        variable.keep(residuals)
+    pairs = zip(variables, tf.split(total, sizes), strict=True)
+    return [tf.reshape(delivered, variable.shape) for variable, delivered in pairs]
+
+
+def _selected(values, run):
+    """Returns which values a worker selects."""
+    magnitudes, size = tf.abs(values), values.shape[0]
+    if run.system.endswith("top-k"):
+        return magnitudes >= tf.sort(magnitudes)[-round(run.ratio * size)]
+    chunk = round(1 / run.ratio)
+    shape, axis = ([chunk, -1], 0) if "strided" in run.system else ([-1, chunk], 1)
+    padded = tf.reshape(tf.pad(magnitudes, [[0, -size % chunk]], constant_values=-1.0), shape)
+    largest = tf.reduce_max(padded, axis, keepdims=True)
+    return tf.reshape(padded == largest, [-1])[:size]
+
+
+def _overshot(values, mask, run):
+    """Returns the selected values, and h min(|v|, mean |v|) sign(v) more; zeros elsewhere."""
+    values = tf.where(mask, values, 0.0)
+    mean = tf.reduce_sum(tf.abs(values)) / tf.reduce_sum(tf.cast(mask, tf.float32))
+    return values + run.overshoot * tf.clip_by_value(values, -mean, mean)
 
 
 def train(run: Run, seed: int, advance) -> tuple[float, float]:
@@ -193,15 +289,44 @@ def train(run: Run, seed: int, advance) -> tuple[float, float]:
             with tf.GradientTape() as tape:
                 loss = loss_function(y[worker], model(x[worker], training=True)) / FLAGS.workers
             by_worker.append(tape.gradient(loss, _values(model)))
-        densities = []
-        for variable, *gradients in zip(variables, *by_worker, strict=True):
-            gradients = [tf.reshape(gradient, variable.shape) for gradient in gradients]
-            shards = variable.places * FLAGS.workers // size
-            delivered, density = variable.reduce(gradients, run, shards)
-            variable.update(gradients, delivered, run, rate, step)
-            if variable.is_compressed:
-                densities.append(density * variable.places.size / size)
-        return tf.add_n(densities) if run.scale else 0.0
+        by_variable = [
+            [tf.reshape(gradient, variable.shape) for gradient in gradients]
+            for variable, *gradients in zip(variables, *by_worker, strict=True)
+        ]
+        exact = [tf.add_n(gradients) for gradients in by_variable]
+        compressed = [i for i, variable in enumerate(variables) if variable.is_compressed]
+        delivered, density = exact, 0.0
+        if run.system:
+            delivered, density = tf.cond(
+                step < run.start * FLAGS.steps,
+                lambda: (exact, 1.0),
+                lambda: reduce(by_variable, exact, compressed, step),
+            )
+        for arguments in zip(variables, by_variable, delivered, strict=True):
+            variable, gradients, total = arguments
+            variable.update(gradients, total, run, rate, step)
+        return density
+
+    def reduce(by_variable, exact, compressed, step):
+        delivered = list(exact)
+        chosen = [variables[i] for i in compressed]
+        values = [
+            [g + e for g, e in zip(by_variable[i], variables[i].residuals, strict=True)]
+            for i in compressed
+        ]
+        if run.system in _SPARSE:
+            leader = tf.cast(step, tf.int32) % FLAGS.workers
+            totals = _reduce_sparse(chosen, list(zip(*values, strict=True)), run, leader)
+        else:
+            seeds = [(tf.cast(step, tf.int32), i) for i in compressed]
+            totals = [
+                variable.reduce(of_variable, run, size, seed)
+                for variable, of_variable, seed in zip(chosen, values, seeds, strict=True)
+            ]
+        for i, total in zip(compressed, totals, strict=True):
+            delivered[i] = total
+        sent = tf.add_n([tf.math.count_nonzero(total, dtype=tf.float32) for total in totals])
+        return delivered, sent / sum(v.places.size for v in chosen)
 
     generator = np.random.default_rng(seed)
     densities = []
@@ -259,7 +384,7 @@ def main(argv):
                 [
                     f"{run.group}: {run.title}",
                     f"{statistics.fmean(bits):.3f} ({each})",
-                    f"{statistics.fmean(densities):.2f}" if run.scale else "-",
+                    f"{statistics.fmean(densities):.2f}" if run.system else "-",
                 ]
             )
     directory = pathlib.Path(FLAGS.docs, "adam")
