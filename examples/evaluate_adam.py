@@ -66,9 +66,9 @@ _MANUALS = ("--text=manuals", "--layers=7", "--width=256", "--batch_size=4")
 _MNIST = ("--batch_size=64",)
 _ADAM = ("--optimizer=adam", "--learning_rate=0.001")
 TASKS = (
-    Task("bytes_lm-160", "bytes_lm", "160 steps", 10, 16, _LM, ("10mbit",)),
-    Task("bytes_lm-480", "bytes_lm", "480 steps", 20, 24, _LM, ("100mbit",)),
-    Task("bytes_lm-2000", "bytes_lm", "2000 steps", 10, 200, _LM),
+    Task("bytes_lm-160", "bytes_lm", "160 steps", 8, 20, _LM, ("10mbit",)),
+    Task("bytes_lm-480", "bytes_lm", "480 steps", 8, 60, _LM, ("100mbit",)),
+    Task("bytes_lm-2000", "bytes_lm", "2000 steps", 5, 400, _LM),
     Task(
         "manuals",
         "bytes_lm",
