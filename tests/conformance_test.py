@@ -32,7 +32,7 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
             compressor=tf_gc.ThreeLC(1.0), schedule=("sparsity_multiplier", 1.0, 1.75)
         ),
         "ThreeLC, sparse": tf_gc.ThreeLC(sparsity_multiplier=1.75),
-        "ThreeLC, units": tf_gc.ThreeLC(units="second_moment"),
+        "ThreeLC, without units": tf_gc.ThreeLC(units="gradient"),
         "THC": Case(
             compressor=tf_gc.THC(),
             bits_per_value=(6, 6.1),  # 4 of a contribution, 8 of a sum

@@ -63,7 +63,7 @@ class PushAndPullTest(parameterized.TestCase):
         tf_gc.ThreeLC(),
         tf_gc.ThreeLC(1.75),
         tf_gc.ThreeLC(0.5),
-        tf_gc.ThreeLC(units="second_moment"),
+        tf_gc.ThreeLC(units="gradient"),
         tf_gc.THC(bits=4),
         tf_gc.UniformTHC(bits=4),
     )
@@ -176,7 +176,7 @@ class SynchronousTest(parameterized.TestCase):
     @parameterized.parameters(
         None,
         tf_gc.ThreeLC(),
-        tf_gc.ThreeLC(units="second_moment"),
+        tf_gc.ThreeLC(units="gradient"),
         tf_gc.THC(),
         tf_gc.Int8(),
     )
@@ -295,7 +295,7 @@ class SecondMomentTest(parameterized.TestCase):
         seen, residual, _ = shared_cluster(1).run(
             programs.second_moments_in_turn,
             gradients,
-            compression=tf_gc.ThreeLC(units="second_moment"),
+            compression=tf_gc.ThreeLC(),
         )
         worker = reference.Worker(_SHAPE)
         for step, (_, second_moment) in enumerate(seen):
@@ -309,7 +309,7 @@ class SecondMomentTest(parameterized.TestCase):
         seen, residual, _ = shared_cluster(1).run(
             programs.second_moments_in_turn,
             gradients,
-            compression=tf_gc.ThreeLC(start_step=4, units="second_moment"),
+            compression=tf_gc.ThreeLC(start_step=4),
         )
         worker = reference.Worker(_SHAPE)
         for gradient, (_, second_moment) in zip(gradients, seen, strict=True):
@@ -323,7 +323,7 @@ class SecondMomentTest(parameterized.TestCase):
         _, _, traffic = shared_cluster(1).run(
             programs.second_moments_in_turn,
             [programs.gaussian(step) for step in range(6)],
-            compression=tf_gc.ThreeLC(units="second_moment"),
+            compression=tf_gc.ThreeLC(),
         )
         self.assertEqual(traffic["second_moment_bytes_pushed"], 6 * 2 * sum(_SHAPE))
         self.assertEqual(traffic["values_pushed"], 6 * _VALUES)
@@ -355,9 +355,7 @@ class SecondMomentTest(parameterized.TestCase):
     )
     def test_tf_keras_fit(self, kwargs):
         servers = kwargs.get("shards", 1)
-        result = shared_cluster(2, servers).run(
-            programs.fit, compression=tf_gc.ThreeLC(units="second_moment"), **kwargs
-        )
+        result = shared_cluster(2, servers).run(programs.fit, compression=tf_gc.ThreeLC(), **kwargs)
         self.assertGreater(result["accuracy"][-1], 0.75)
 
 
@@ -412,8 +410,8 @@ class KerasTest(parameterized.TestCase):
         {"compression": None, "synchronous": True},
         {"compression": tf_gc.ThreeLC()},
         {"compression": tf_gc.ThreeLC(), "synchronous": True},
-        {"compression": tf_gc.ThreeLC(units="second_moment")},
-        {"compression": tf_gc.ThreeLC(units="second_moment"), "synchronous": True},
+        {"compression": tf_gc.ThreeLC(units="gradient")},
+        {"compression": tf_gc.ThreeLC(units="gradient"), "synchronous": True},
         {"compression": tf_gc.THC(), "synchronous": True},
         {"compression": tf_gc.Int8()},
     )

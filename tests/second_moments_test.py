@@ -17,7 +17,7 @@ from tests.second_moment_programs import ROWS, gradient
 from tf_gc.second_moments import DECAY, has_statistics, matrix_shape
 
 # With slots.
-_IN_UNITS = tf_gc.ThreeLC(units="second_moment")
+_IN_UNITS = tf_gc.ThreeLC()
 _LEGACY_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 _STEPS = 5
 
@@ -111,11 +111,7 @@ class StatisticsTest(parameterized.TestCase):
             self.assertTrue(np.isfinite(result["slots"][2]).all())
 
     def test_before_the_start_step_the_square_is_that_of_the_gradient(self):
-        result = one(
-            shared_cluster(2).run(
-                _without_traffic, tf_gc.ThreeLC(start_step=2, units="second_moment"), 3
-            )
-        )
+        result = one(shared_cluster(2).run(_without_traffic, tf_gc.ThreeLC(start_step=2), 3))
         sums = _sums("kernel", 2, 2)
         moments, slots = _expected(3, 2, factor=1.0)
         for step in range(2):
@@ -144,8 +140,9 @@ class StatisticsTest(parameterized.TestCase):
             np.testing.assert_array_equal(of_other, reference.second_moments(sums, 40, 1.0))
 
     def test_without_units_there_is_no_slot(self):
-        result = shared_cluster(2).run(programs.names_of_slots, tf_gc.ThreeLC())[0]
-        self.assertEqual(result, ["kernel", "kernel:steps"])
+        for compressor in tf_gc.ThreeLC(1.0), tf_gc.ThreeLC(units="gradient"):
+            result = shared_cluster(2).run(programs.names_of_slots, compressor)[0]
+            self.assertEqual(result, ["kernel", "kernel:steps"])
         result = shared_cluster(2).run(programs.names_of_slots, _IN_UNITS)[0]
         self.assertEqual(result, ["kernel", "kernel:second_moment", "kernel:steps"])
 
@@ -470,9 +467,9 @@ class OptimizerTest(parameterized.TestCase):
         self.assertTrue(result["finite"])
         self.assertGreater(result["compressed_steps"], 0)
 
-    def test_sgd_exchanges_no_statistics(self):
+    def test_without_units_sgd_exchanges_no_statistics(self):
         for legacy_keras in False, True:
-            result = _cluster(legacy_keras).run(programs.train, tf_gc.ThreeLC(), 2, "SGD")[0]
+            result = _cluster(legacy_keras).run(programs.train, tf_gc.ThreeLC(1.0), 2, "SGD")[0]
             self.assertEqual(result["traffic"]["second_moment_bytes_sent"], 0)
 
     def test_legacy_optimizers_and_rewritten_gradients_warn_once_with_the_remedy(self):

@@ -69,7 +69,8 @@ class ReferenceTest(parameterized.TestCase):
     @parameterized.parameters(1.0, 3.0, 6.0)
     def test_three_lc_with_the_scale_of_the_mean(self, multiplier):
         system = reference.ThreeLC(_WORKERS, _SIZES, _NAMES, mean_multiplier=multiplier)
-        self.assert_follows(tf_gc.ThreeLC(mean_multiplier=multiplier), system)
+        compressor = tf_gc.ThreeLC(mean_multiplier=multiplier, units="gradient")
+        self.assert_follows(compressor, system)
 
     @parameterized.parameters(
         tf_gc.THC(),

@@ -21,7 +21,8 @@ class ThreeLC(Compressor):
         t = g + e,   M = min(c mean|t / u|, max|t / u|),
         q in {-1, 0, 1} next to t / (M u),   e <- t - M u q
 
-    with units u of 1, or one for each value that all workers know. The paper has
+    with a unit u for each value that all workers know: the root of the second
+    moment that its row and its column have had so far. The paper has u = 1 and
     M = s max|t|: a single value that has waited for long then makes M so large
     that few others are sent, and those in spikes, which spoils Adam above all.
     What is larger than M u is cut, and the rest stays in the residual.
@@ -37,10 +38,9 @@ class ThreeLC(Compressor):
         to uncompressed training; the paper finds 1.75 to keep the accuracy at a
         third of the bits; towards 2 few values are sent, each late. Below 1
         values are cut here, too.
-      units: the u of values, "gradient" for 1 as in the paper, or
-        "second_moment": the root of the second moment that the rows and columns
-        of a variable have had so far. One M then does for small rows and large
-        ones.
+      units: "second_moment", or "gradient" for u = 1; by default the latter with
+        a `sparsity_multiplier`, else the former. Without units rows whose
+        gradients are larger than M in every step get less than they need.
       mean_multiplier: c, in (0, 64), or a schedule; does not count with a
         `sparsity_multiplier`. Values above c / 2 times the mean are sent: the
         greater, the fewer.
@@ -50,12 +50,15 @@ class ThreeLC(Compressor):
     """
 
     sparsity_multiplier: schedules.Hyperparameter | None = None
-    units: Literal["gradient", "second_moment"] = "gradient"
+    units: Literal["gradient", "second_moment"] | None = None
     mean_multiplier: schedules.Hyperparameter = 3.0
 
     shares_second_moment = True
 
     def __post_init__(self):
+        if self.units is None:
+            units = "second_moment" if self.sparsity_multiplier is None else "gradient"
+            object.__setattr__(self, "units", units)
         super().__post_init__()
         if self.sparsity_multiplier is not None:
             schedules.check(
