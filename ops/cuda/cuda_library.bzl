@@ -26,7 +26,9 @@ def _cuda_objects_impl(ctx):
             outputs = [object],
             mnemonic = "CudaCompile",
             progress_message = "Compiling %s with nvcc" % source.short_path,
-            use_default_shell_env = True,
+            # nvcc names its temporary files by its process, which has the same number in each
+            # sandbox. Only the working directory is not shared between sandboxes.
+            env = dict(ctx.configuration.default_shell_env, TMPDIR = "."),
         )
         objects.append(object)
     return [DefaultInfo(files = depset(objects))]
