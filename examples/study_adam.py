@@ -1,6 +1,6 @@
 """Why compression and Adam do not go together, and what helps: small experiments in one process.
 
-    python examples/study_adam.py                    # all of it: more than half an hour
+    python examples/study_adam.py                    # all of it: two hours or more
     python examples/study_adam.py --groups scale --steps 160 --seeds 0
 
 One process computes the gradients of all workers and does with them what 3LC's workers and servers

@@ -123,8 +123,6 @@ class GradientReducer:
 
     def sum_exactly(self, gradients, variables, reduce_op):
         """Returns the reduced gradients as `reduce` does, but uncompressed, and counts no step."""
-        with tf.device(self._device):
-            gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         entries = [
             _Entry(gradient, variable, Uncompressed())
             for gradient, variable in zip(gradients, variables, strict=True)

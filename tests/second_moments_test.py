@@ -471,6 +471,8 @@ class OptimizerTest(parameterized.TestCase):
         for legacy_keras in False, True:
             result = _cluster(legacy_keras).run(programs.train, tf_gc.ThreeLC(1.0), 2, "SGD")[0]
             self.assertEqual(result["traffic"]["second_moment_bytes_sent"], 0)
+        result = shared_cluster(2).run(programs.train, _IN_UNITS, 2, "SGD")[0]
+        self.assertGreater(result["traffic"]["second_moment_bytes_sent"], 0)
 
     def test_legacy_optimizers_and_rewritten_gradients_warn_once_with_the_remedy(self):
         result = _cluster(True).run(programs.train, tf_gc.ThreeLC(), 2, "Adam", "legacy")[0]
