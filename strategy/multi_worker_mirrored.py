@@ -284,6 +284,7 @@ def _is_running():
     return internals.context()._collective_ops_server_def is not None
 
 
+@tf.autograph.experimental.do_not_convert
 def _reduce_replicas(strategy, reducer, gradients, variables, reduce_op, **kwargs):
     """Adds up a worker's replicas, then the workers; every replica gets a copy."""
     replicas = strategy.num_replicas_in_sync / strategy.extended._num_workers

@@ -71,7 +71,7 @@ class Residuals(internals.Trackable):
         with tf.init_scope(), tf.device(self._device):
             # Not by the strategy: that would broadcast zeros from the chief.
             local = internals.ResourceVariable(tf.zeros(shape, dtype), trainable=False, name=slot)
-            made = internals.SyncOnReadVariable(self._strategy(), [local], aggregation)
+            made = _WorkersVariable(self._strategy(), [local], aggregation)
             self._saved[name] = made
             self._slots[key][slot] = name
             self._handle_deferred_dependencies(name, made)
@@ -84,3 +84,25 @@ class Residuals(internals.Trackable):
     def _trackable_children(self, save_type=internals.SaveType.CHECKPOINT, **kwargs):
         children = super()._trackable_children(save_type, **kwargs)
         return {**children, **self._saved}
+
+
+class _WorkersVariable(internals.SyncOnReadVariable):
+    """A variable that every worker has once, be it one replica or several."""
+
+    def _gather_saveables_for_checkpoint(self):
+        def saveable(name=self._common_name):
+            return _Saveable(self, name)
+
+        return {internals.VARIABLE_VALUE_KEY: saveable}
+
+
+class _Saveable(internals.SyncOnReadSaveable):
+    """Restores what was summed by workers, where TensorFlow's restores it by replicas."""
+
+    def restore(self, restored_tensors, restored_shapes):
+        variable = self._sync_on_read_variable
+        [total], [local] = restored_tensors, variable.values
+        if variable.aggregation == tf.VariableAggregation.SUM:
+            total /= variable.distribute_strategy.extended._num_workers
+        with tf.device(local.device):
+            return tf.group(local.assign(total))

@@ -34,8 +34,14 @@ from tensorflow.python.distribute.ps_values import AggregatingVariable, CachingV
 # 2.17 to 2.21; replaced: _gather_saveables_for_checkpoint.
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
-# 2.17 to 2.21; a variable's _distributed_container leads to them.
-from tensorflow.python.distribute.values import Mirrored, SyncOnReadVariable
+# 2.17 to 2.21; a variable's _distributed_container leads to them. Overridden:
+# _gather_saveables_for_checkpoint of a SyncOnReadVariable, restore of its saveable; used:
+# _common_name, _sync_on_read_variable.
+from tensorflow.python.distribute.values import (
+    Mirrored,
+    SyncOnReadVariable,
+    _SyncOnReadSaveable as SyncOnReadSaveable,
+)
 
 # 2.17 to 2.21; used: _collective_ops_server_def, coordination_service.
 from tensorflow.python.eager.context import context
@@ -73,6 +79,9 @@ from tensorflow.python.ops.resource_variable_ops import (
 
 # 2.17 to 2.21.
 from tensorflow.python.saved_model.save_context import in_save_context
+
+# 2.17 to 2.21.
+from tensorflow.python.trackable.base import VARIABLE_VALUE_KEY
 
 # 2.17 to 2.21; overridden: _trackable_children, _serialize_to_tensors, _restore_from_tensors; used:
 # _track_trackable, _handle_deferred_dependencies.

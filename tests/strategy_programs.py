@@ -38,7 +38,10 @@ def _reducer(strategy, variable, reduce_op="SUM"):
 
         return strategy.run(replica_step, args=(gradient,))
 
-    return lambda gradient: step(tf.constant(gradient)).numpy()
+    def reduce(gradient):
+        return strategy.experimental_local_results(step(tf.constant(gradient)))[0].numpy()
+
+    return reduce
 
 
 def _variable(strategy, shape=_SHAPE, name="variable", dtype=tf.float32):
@@ -167,7 +170,12 @@ def _data(batches=4, batch_size=16, structure="tuple"):
     return tf.data.Dataset.from_tensor_slices(examples).batch(batch_size).with_options(options)
 
 
-def fit(
+def fit(compression, **arguments):
+    """Trains; evaluates and predicts, too, if it is told to."""
+    return fit_model(compression, **arguments)[0]
+
+
+def fit_model(
     compression,
     epochs=1,
     batches=4,
@@ -178,7 +186,7 @@ def fit(
     evaluate=False,
     **optimizer_arguments,
 ):
-    """Trains; evaluates and predicts, too, if it is told to."""
+    """Does what `fit` does; returns the model, too."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
     model = _compiled(
         strategy, optimizer, optimizer_arguments, structure, steps_per_execution, run_eagerly
@@ -194,7 +202,7 @@ def fit(
         data = _data(batches, structure=structure)
         result["evaluated"] = model.evaluate(data, verbose=0, return_dict=True)
         result["predicted_shape"] = model.predict(data, verbose=0).shape
-    return result
+    return result, model
 
 
 def fit_with_an_overflow(compression, bad_rank, optimizer="SGD"):

@@ -1,0 +1,97 @@
+"""Several replicas in each worker, as with several GPUs, on real processes."""
+
+import numpy as np
+from absl.testing import absltest, parameterized
+
+import tf_gc
+from tests import replica_programs as programs
+from tests import strategy_programs
+from tests.clusters import one, shared_cluster
+from tests.replica_programs import REPLICAS, replica_gradient
+
+_CLUSTERS = (1, 2, 3)
+_STEPS = 5
+
+
+def _cluster(workers, **environment):
+    return shared_cluster(workers, **programs.ENVIRONMENT, **environment)
+
+
+class ReductionTest(parameterized.TestCase):
+    @parameterized.product(workers=(2, 3), reduce_op=("SUM", "MEAN"))
+    def test_replicas_agree_and_nothing_is_lost(self, workers, reduce_op):
+        results = _cluster(workers).run(
+            programs.reduce_steps, tf_gc.ThreeLC(1.0), reduce_op, _STEPS
+        )
+        delivered = one([values for values, _ in results])
+        self.assertEqual(delivered.shape[:2], (_STEPS, REPLICAS))
+        np.testing.assert_array_equal(delivered[:, 0], delivered[:, 1])
+        put_in = sum(
+            replica_gradient(step, worker, replica)
+            for step in range(_STEPS)
+            for worker in range(workers)
+            for replica in range(REPLICAS)
+        )
+        factor = 1 if reduce_op == "SUM" else workers * REPLICAS
+        left = sum(residual for _, residual in results)
+        left = left if reduce_op == "SUM" else left * REPLICAS
+        np.testing.assert_allclose(factor * delivered[:, 0].sum(0) + left, put_in, atol=2e-4)
+
+
+class CheckpointTest(absltest.TestCase):
+    def test_residuals_survive_a_change_of_the_number_of_workers(self):
+        directory = self.create_tempdir().full_path
+        saved = _cluster(2).run(programs.run, strategy_programs.checkpoint, directory, _STEPS)
+        for workers in 2, 3:
+            restored = _cluster(workers).run(programs.run, strategy_programs.restore, directory, 0)
+            np.testing.assert_allclose(sum(restored), sum(saved), rtol=1e-6)
+
+
+class KerasTest(parameterized.TestCase):
+    @parameterized.product(workers=_CLUSTERS, legacy_keras=(False, True))
+    def test_fit_evaluate_and_predict_agree_on_all_replicas(self, workers, legacy_keras):
+        environment = {"TF_USE_LEGACY_KERAS": "1"} if legacy_keras else {}
+        results = _cluster(workers, **environment).run(
+            programs.fit, tf_gc.ThreeLC(), epochs=4, evaluate=True
+        )
+        replicas = {replica for result in results for replica in result["replicas"]}
+        self.assertLen(replicas, 1)
+        self.assertLen({str(result["evaluated"]) for result in results}, 1)
+        self.assertLess(results[0]["loss"][-1], results[0]["loss"][0])
+
+    @parameterized.named_parameters(
+        ("steps_per_execution", {"steps_per_execution": 3}),
+        ("gradient_accumulation", {"gradient_accumulation_steps": 2}),
+        ("run_eagerly", {"run_eagerly": True}),
+        ("clipping_and_momentum", {"optimizer": "SGD", "momentum": 0.9, "clipnorm": 1.0}),
+        ("thc", {"compression": tf_gc.THC()}),
+        ("marsit", {"compression": tf_gc.Marsit()}),
+        ("ar_top_k", {"compression": tf_gc.ARTopK(0.1)}),
+        ("diloco", {"compression": tf_gc.DiLoCo(2, compression=tf_gc.ThreeLC())}),
+    )
+    def test_keras_feature(self, arguments):
+        arguments = {"compression": tf_gc.ThreeLC(), **arguments}
+        results = _cluster(2).run(programs.fit, epochs=3, batches=6, **arguments)
+        replicas = {replica for result in results for replica in result["replicas"]}
+        self.assertLen(replicas, 1)
+        self.assertLess(results[0]["loss"][-1], results[0]["loss"][0])
+
+    @parameterized.parameters(False, True)
+    def test_an_overflow_on_one_worker_skips_the_step_on_all(self, legacy_keras):
+        environment = {"TF_USE_LEGACY_KERAS": "1"} if legacy_keras else {}
+        program = strategy_programs.fit_with_an_overflow
+        cluster = _cluster(2, **environment)
+        result = one(cluster.run(programs.run, program, tf_gc.ThreeLC(), 1))
+        self.assertTrue(result["finite"])
+        self.assertGreater(result["compressed_steps"], 0)
+
+    def test_it_works_in_a_loop_in_a_function(self):
+        program = strategy_programs.custom_loop
+        (_, two_steps) = one(_cluster(2).run(programs.run, program, tf_gc.ThreeLC(), 2))
+        (loss, many_steps) = one(_cluster(2).run(programs.run, program, tf_gc.ThreeLC(), 20))
+        self.assertNotEqual(two_steps, many_steps)
+        self.assertLess(loss, 4.0)
+
+
+if __name__ == "__main__":
+    absltest.main()
