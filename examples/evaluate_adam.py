@@ -85,7 +85,7 @@ TASKS = (
 SYSTEMS = (
     System("none", "uncompressed", "none"),
     System("3lc", "3LC", "ThreeLC()"),
-    System("3lc-35", "3LC, 3.5 times the mean", "ThreeLC(mean_multiplier=3.5)"),
+    System("3lc-8", "3LC, 8 units", "ThreeLC(unit_multiplier=8.0)"),
     System("ar_top_k-1", "AR-Topk, 1 %", "ARTopK(0.01, overshoot=1.0, start_step=START)", "--"),
     System("ar_top_k", "AR-Topk, 5 %", "ARTopK(0.05, overshoot=1.0, start_step=START)", "--"),
     System(

@@ -128,7 +128,9 @@ def three_lc_all_reduce(
         and the vector holds a, then b, all above 0. None for none.
       rows: list of ints, the numbers of rows, which do not count without units.
       scale: "max", where what is quantised with is s times the largest
-        magnitude, 0 < s < 2, or "mean", s times the mean magnitude, 0 < s < 64.
+        magnitude, 0 < s < 2; or, 0 < s < 64, "mean", s times the mean magnitude,
+        or "unit", s times the unit, for sums root `group_size` times as much, and
+        3 times the mean for gradients without units.
       reduce_op: "SUM", or "MEAN" to divide the sums by `group_size`.
       timeout_seconds: how long to wait for the peers; 0 waits for ever.
       name: Name of the op.

@@ -30,7 +30,8 @@ and codecs, strings:
 
 "feedback=0" may follow each: then a push's rounding error is dropped, and not
 part of the next push. The scale of 3LC is a multiple of the largest value, or of the mean
-magnitude with `scale=mean`. With `rows` a push has the statistics of the worker's gradients,
+magnitude with `scale=mean`, or of the unit with `scale=unit` (3 times the mean where there are no
+units). With `rows` a push has the statistics of the worker's gradients,
 the decayed means of squares of the rows and columns of a matrix that the variable is seen
 as; 3LC quantises in units of the second moments that they stand for
 (`tf_gc.ops.second_moments`), but with `units=0`, and the server knows them of the mean.

@@ -22,11 +22,11 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
             bad=(
                 ("sparsity_multiplier", 0.0),
                 ("sparsity_multiplier", 2.0),
-                ("mean_multiplier", 0.0),
-                ("mean_multiplier", 64.0),
+                ("unit_multiplier", 0.0),
+                ("unit_multiplier", 64.0),
                 ("units", "rows"),
             ),
-            schedule=("mean_multiplier", 1.0, 6.0),
+            schedule=("unit_multiplier", 1.0, 6.0),
         ),
         "ThreeLC, the paper's": Case(
             compressor=tf_gc.ThreeLC(1.0), schedule=("sparsity_multiplier", 1.0, 1.75)

@@ -61,7 +61,6 @@ class KerasTest(parameterized.TestCase):
 
     @parameterized.named_parameters(
         ("steps_per_execution", {"steps_per_execution": 3}),
-        ("gradient_accumulation", {"gradient_accumulation_steps": 2}),
         ("run_eagerly", {"run_eagerly": True}),
         ("clipping_and_momentum", {"optimizer": "SGD", "momentum": 0.9, "clipnorm": 1.0}),
         ("thc", {"compression": tf_gc.THC()}),

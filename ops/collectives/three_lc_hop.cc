@@ -123,6 +123,7 @@ void ThreeLcHop::Prepare(const BucketLayout& layout, int rank) {
   }
   // The values that the rank serves itself are looked at, but do not count for
   // the scale: what is left of sums there is larger than what is sent.
+  ranks_ = layout.ranks();
   std::vector<Magnitudes> sent(variables_.size());
   for (int r = 0; r < layout.ranks(); ++r) {
     for (const Piece& piece : layout.shard(r)) {
@@ -137,15 +138,19 @@ void ThreeLcHop::Prepare(const BucketLayout& layout, int rank) {
     }
   }
   for (size_t v = 0; v < variables_.size(); ++v) {
-    scales_[v] = kernels::ThreeLcScaleOf(scaling_, sent[v]);
+    scales_[v] = kernels::ThreeLcScaleOf(ScalingOf(v), sent[v]);
     non_finite_[v] = std::isnan(scales_[v]);
   }
+}
+
+ThreeLcScaling ThreeLcHop::ScalingOf(int variable) const {
+  return scaling_.For(UnitsOf({variable, 0, 0}));
 }
 
 Magnitudes ThreeLcHop::Measure(const Segment& segment, const float* values,
                                const float* residual) const {
   return kernels::ThreeLcMeasure(
-      scaling_, values + segment.begin,
+      ScalingOf(segment.variable), values + segment.begin,
       residual == nullptr ? nullptr : residual + segment.begin, segment.length,
       SingleThread, WeightsOf(segment));
 }
@@ -230,7 +235,7 @@ absl::Status ThreeLcHop::Merge(const Piece& piece, const Aggregate&,
 float ThreeLcHop::SumScale(const Segment& segment) const {
   if (non_finite_[segment.variable]) return kNaN;
   return kernels::ThreeLcScaleOf(
-      scaling_,
+      ScalingOf(segment.variable).OfSum(ranks_),
       Measure(segment, variables_[segment.variable].new_residual, nullptr));
 }
 

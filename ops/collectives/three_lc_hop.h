@@ -73,6 +73,7 @@ class ThreeLcHop : public Hop {
   int64_t EncodeSum(const Piece& piece, uint8_t* body);
   int64_t FlagBytes() const { return (variables_.size() + 7) / 8; }
   float SumScale(const Segment& segment) const;
+  kernels::ThreeLcScaling ScalingOf(int variable) const;
   // Of a segment in its units; `values` and `residual` are the whole
   // variable's.
   kernels::Magnitudes Measure(const Segment& segment, const float* values,
@@ -84,6 +85,7 @@ class ThreeLcHop : public Hop {
   std::vector<ThreeLcVariable>& variables_;
   const kernels::ThreeLcScaling scaling_;
   const float divisor_;
+  int ranks_ = 0;
   const CommitCallback commit_;
   std::vector<std::vector<float>> reciprocals_;  // of each variable's units
   // Of what this rank sends of each variable; NaN where that is non-finite

@@ -37,6 +37,9 @@ float ThreeLcScaleOf(ThreeLcScaling scaling, const Magnitudes& magnitudes) {
     const float scale = scaling.multiplier * magnitudes.largest;
     return std::isfinite(scale) ? scale : kNan;
   }
+  if (scaling.of == ThreeLcScaling::Of::kUnit) {
+    return std::min(scaling.multiplier, magnitudes.largest);
+  }
   const double count = std::max(magnitudes.count, int64_t{1});
   return std::min(
       static_cast<float>(scaling.multiplier * (magnitudes.total / count)),
@@ -46,6 +49,7 @@ float ThreeLcScaleOf(ThreeLcScaling scaling, const Magnitudes& magnitudes) {
 float ThreeLcScale(const float* values, const float* residual,
                    ThreeLcScaling scaling, int64_t n,
                    const ParallelFor& parallel_for, const Units& units) {
+  scaling = scaling.For(units);
   std::vector<float> reciprocals;
   Units weights = {};
   if (units.rows != nullptr && n > 0) {

@@ -9,6 +9,7 @@
 #ifndef TF_GC_OPS_KERNELS_THREE_LC_TENSOR_H_
 #define TF_GC_OPS_KERNELS_THREE_LC_TENSOR_H_
 
+#include <cmath>
 #include <cstdint>
 
 #include "ops/kernels/three_lc.h"
@@ -21,12 +22,12 @@ inline constexpr int64_t kThreeLcScaleSize = 4;
 // The most values that one payload byte stands for: 14 quartic bytes of 5.
 inline constexpr int64_t kThreeLcMaxValuesPerByte = 5 * kMaxZeroRun;
 
-// What makes the scale M of some values: M = s max |t|, or, of the mean,
-// M = min(s mean |t|, max |t|). A few values that have waited for long do not
-// move the mean; where all are alike, the maximum sees to it that they are
-// sent.
+// What makes the scale M of some values t, which are in units: M = s max |t|, or
+// M = min(s, max |t|) where s counts units, or, of the mean, M = min(s mean |t|,
+// max |t|). A few values that have waited for long do not move the latter two;
+// where all are small or alike, the maximum sees to it that they are sent.
 struct ThreeLcScaling {
-  enum class Of : uint8_t { kMax, kMean };
+  enum class Of : uint8_t { kMax, kMean, kUnit };
 
   constexpr ThreeLcScaling(float s, Of statistic = Of::kMax)  // NOLINT
       : multiplier(s), of(statistic) {}
@@ -35,6 +36,20 @@ struct ThreeLcScaling {
   constexpr float limit() const { return of == Of::kMax ? 2 : 64; }
   constexpr bool IsValid() const {
     return multiplier > 0 && multiplier < limit();
+  }
+
+  // What takes its place for values that may have no units.
+  ThreeLcScaling For(const Units& units) const {
+    constexpr float kMeans = 3;
+    const bool has_none = of == Of::kUnit && units.rows == nullptr;
+    return has_none ? ThreeLcScaling(kMeans, Of::kMean) : *this;
+  }
+  // The same for the sum of n tensors that are mostly noise: in their units it
+  // is root n times as large.
+  ThreeLcScaling OfSum(int n) const {
+    return {of == Of::kUnit ? multiplier * std::sqrt(static_cast<float>(n))
+                            : multiplier,
+            of};
   }
 
   float multiplier;  // s

@@ -144,8 +144,8 @@ bool ReadDecay(std::string_view text, float* decay) {
 
 bool ReadScale(std::string_view text, kernels::ThreeLcScaling::Of* scale) {
   using Of = kernels::ThreeLcScaling::Of;
-  *scale = text == "mean" ? Of::kMean : Of::kMax;
-  return text == "mean" || text == "max";
+  *scale = text == "unit" ? Of::kUnit : text == "mean" ? Of::kMean : Of::kMax;
+  return text == "unit" || text == "mean" || text == "max";
 }
 
 // The fields of 3LC, of which none need be there.
@@ -153,7 +153,7 @@ absl::Status ReadThreeLc(Fields* fields, CodecSpec* spec) {
   std::string_view scale, rows, units;
   if (fields->Take("scale", &scale) && !ReadScale(scale, &spec->scale)) {
     return fields->Error("scale",
-                         absl::StrCat("must be max or mean, got ", scale));
+                         absl::StrCat("must be max, mean or unit, got ", scale));
   }
   if (!fields->Take("rows", &rows)) return absl::OkStatus();
   if (!ReadRows(rows, &spec->rows)) {

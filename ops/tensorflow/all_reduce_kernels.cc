@@ -191,8 +191,9 @@ class ThreeLcAllReduceOp : public AllReduceOp {
                     context->num_outputs(), " gradients, got ", rows_.size())));
     std::string scale;
     OP_REQUIRES_OK(context, context->GetAttr("scale", &scale));
-    scale_of_ =
-        scale == "mean" ? ThreeLcScaling::Of::kMean : ThreeLcScaling::Of::kMax;
+    scale_of_ = scale == "unit"   ? ThreeLcScaling::Of::kUnit
+                : scale == "mean" ? ThreeLcScaling::Of::kMean
+                                  : ThreeLcScaling::Of::kMax;
   }
 
  private:

@@ -111,7 +111,7 @@ timeout_seconds: DeadlineExceeded after so long without the peers; 0 waits.
 TF_GC_ALL_REDUCE_OP("TfGc>ThreeLcAllReduce")
     .Input("gradients: N * T")
     .Attr("rows: list(int)")
-    .Attr("scale: {'max', 'mean'} = 'max'")
+    .Attr("scale: {'max', 'mean', 'unit'} = 'max'")
     .Input("residuals: N * resource")
     .Input("units: N * float")
     .Input("sparsity_multiplier: float")
@@ -139,8 +139,9 @@ sparsity_multiplier: Scalar s; the same on all workers.
 bucket: Handle from Bucket.
 reduced: The sums (or means), in the order and with the shapes of gradients.
 rows: For each gradient the number of rows; does not count without units.
-scale: What of the magnitudes is multiplied with s: their maximum, 0 < s < 2, or
-  their mean, 0 < s < 64.
+scale: What is multiplied with s: the largest magnitude, 0 < s < 2, or, 0 < s < 64,
+  the mean magnitude, or the unit, for sums that of root group_size; 3 times the
+  mean for gradients without units.
 group_key: Key of the group of devices that take part.
 group_size: Number of devices in the group.
 reduce_op: SUM, or MEAN to divide the sums by group_size.

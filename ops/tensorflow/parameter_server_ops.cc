@@ -362,7 +362,7 @@ dense: Gradients, of any shapes.
 sparse_indices: Vectors: the rows that sparse gradients have.
 sparse_values: The values of these rows.
 multipliers: A vector: by dense gradient, the multiplier s of 3LC's scale, 0 < s <
-  2, or 64 for that of the mean; not looked at for other codecs.
+  2, or 64 for that of the mean or unit; not looked at for other codecs.
 ids: The variables of the dense gradients.
 codecs: The codecs of the dense gradients.
 start_steps: These are used once the model has seen so many updates; before,
@@ -452,8 +452,8 @@ server: Handle from ParameterServer.
 updated: Handles of the variables that the update has written to, so that this
   op comes after it.
 multipliers: A vector: by variable of `ids`, the multiplier s of 3LC's scale of
-  its changes, 0 < s < 2, or 64 for that of the mean; not looked at for other
-  codecs.
+  its changes, 0 < s < 2, or 64 for that of the mean or unit; not looked at for
+  other codecs.
 ids: Variables that are published, if they have changed.
 channel: Whose round it was.
 version: The server's version now, a scalar.

@@ -22,7 +22,9 @@
 namespace tf_gc {
 namespace {
 
+using kernels::ThreeLcScaling;
 using ::testing::HasSubstr;
+using Of = ThreeLcScaling::Of;
 
 using Floats = std::vector<float>;
 using Variables = std::vector<Floats>;
@@ -39,7 +41,7 @@ struct Rank {
 using Ranks = std::vector<Rank>;
 
 struct Options {
-  kernels::ThreeLcScaling scaling = 1;
+  ThreeLcScaling scaling = 1;
   float divisor = 1;
   int64_t piece_values = 1 << 20;
   // Of each variable, if there are any: a, then b, and the length of a; empty
@@ -135,8 +137,9 @@ class ReferenceUnits {
   Floats columns_;
 };
 
-// The scale of values that are measured segment by segment.
-float ReferenceScale(const Options& options,
+// The scale of values that are measured segment by segment, of variable v and
+// so many ranks.
+float ReferenceScale(const Options& options, size_t v, int ranks,
                      const std::vector<Floats>& segments) {
   float largest = 0;
   double total = 0;
@@ -152,8 +155,17 @@ float ReferenceScale(const Options& options,
     count += values.size();
   }
   if (count == 0) return 0;
-  const float multiplier = options.scaling.multiplier;
-  if (options.scaling.of == kernels::ThreeLcScaling::Of::kMean) {
+  float multiplier = options.scaling.multiplier;
+  Of of = options.scaling.of;
+  if (of == Of::kUnit && (options.units.empty() || options.units[v].empty())) {
+    multiplier = 3;
+    of = Of::kMean;
+  }
+  if (of == Of::kUnit) {
+    return std::fmin(multiplier * std::sqrt(static_cast<float>(ranks)),
+                     largest);
+  }
+  if (of == Of::kMean) {
     return std::fmin(static_cast<float>(multiplier * (total / count)), largest);
   }
   const float scale = multiplier * largest;
@@ -216,7 +228,7 @@ void ReferenceOfVariable(size_t v, const std::vector<Place>& places,
       }
       sent.back().push_back(units.Divide(t[r][i], i));
     }
-    scales[r] = ReferenceScale(options, sent);
+    scales[r] = ReferenceScale(options, v, /*ranks=*/1, sent);
     finite = finite && !std::isnan(scales[r]);
   }
   if (!finite) {
@@ -243,7 +255,8 @@ void ReferenceOfVariable(size_t v, const std::vector<Place>& places,
   // 4. It quantises the sum with the scale of the segment, keeps the error,
   // 5. and all decode what it sends.
   for (size_t i = 0; i < n; ++i) {
-    const float scale = ReferenceScale(options, {segments[places[i].segment]});
+    const float scale = 
+        ReferenceScale(options, v, count, {segments[places[i].segment]});
     Floats& residual = (*ranks)[places[i].server].residuals[v];
     float reduced = kNan;
     if (!std::isnan(scale)) {
@@ -332,7 +345,7 @@ void ExpectAgreement(const Ranks& ranks) {
 
 class ThreeLcExchangeTest
     : public testing::TestWithParam<
-          std::tuple<int, kernels::ThreeLcScaling, int64_t, bool>> {
+          std::tuple<int, ThreeLcScaling, int64_t, bool>> {
  protected:
   int count() const { return std::get<0>(GetParam()); }
   Options options(float divisor) const {
@@ -346,9 +359,8 @@ INSTANTIATE_TEST_SUITE_P(
     , ThreeLcExchangeTest,
     testing::Combine(testing::Values(1, 2, 3, 4),  // ranks
                      testing::Values(0.4f, 1.0f, 1.9f,
-                                     kernels::ThreeLcScaling(
-                                         2.5f,
-                                         kernels::ThreeLcScaling::Of::kMean)),
+                                     ThreeLcScaling(2.5f, Of::kMean),
+                                     ThreeLcScaling(1.5f, Of::kUnit)),
                      testing::Values(64, int64_t{1} << 20),  // piece_values
                      testing::Bool()                         // in units
                      ));

@@ -173,6 +173,20 @@ TEST_P(ThreeLcUnitsTest, ScaleOfTheMeanIsAtMostTheMaximum) {
       3 * (99 * 0.5f + 10) / 100);
 }
 
+TEST_P(ThreeLcUnitsTest, ScaleInUnitsIsAtMostTheMaximum) {
+  const float rows[2] = {1, 2}, columns[2] = {1, 4};
+  const Floats values = {1, -12, 0, 16};
+  const auto scale = [&](float s, const Units& units) {
+    const ThreeLcScaling scaling(s, ThreeLcScaling::Of::kUnit);
+    return ThreeLcScale(values.data(), nullptr, scaling, 4, SingleThread,
+                        units);
+  };
+  EXPECT_EQ(scale(2, {rows, columns, 2, 0}), 2);
+  EXPECT_EQ(scale(5, {rows, columns, 2, 0}), 3);
+  // Without units, it is that of 3 times the mean.
+  EXPECT_EQ(scale(2, {}), 16);
+}
+
 TEST_P(ThreeLcUnitsTest, EncodesByHand) {
   // The units of row 0 are 1, 4, 2, and of row 1 twice that. The piece begins
   // with the last of row 0.

@@ -87,6 +87,8 @@ TEST(CodecSpecTest, FieldsOfThreeLcAreRead) {
       Spec("three_lc scale=mean rows=128 decay=0.75 feedback=0");
   EXPECT_EQ(spec.codec, Codec::kThreeLc);
   EXPECT_EQ(spec.scale, kernels::ThreeLcScaling::Of::kMean);
+  EXPECT_EQ(Spec("three_lc scale=unit").scale,
+            kernels::ThreeLcScaling::Of::kUnit);
   EXPECT_EQ(spec.rows, 128);
   EXPECT_EQ(spec.decay, 0.75f);
   EXPECT_FALSE(spec.feedback);
@@ -101,7 +103,7 @@ TEST(CodecSpecTest, ErrorsNameTheField) {
       {"int8 feedbak=0", "feedbak is not a field"},
       {"int8 feedback=2", "feedback must be 0 or 1, got 2"},
       {"int8 bits=4", "bits is not a field"},
-      {"three_lc scale=median", "scale must be max or mean, got median"},
+      {"three_lc scale=median", "scale must be max, mean or unit, got median"},
       {"int8 scale=mean", "scale is not a field"},
       {"three_lc rows=2", "decay is missing"},
       {"three_lc rows=0 decay=0.5", "rows must be positive, got 0"},

@@ -18,14 +18,16 @@ class ThreeLC(Compressor):
 
     With the gradient g and the residual e:
 
-        t = g + e,   M = min(c mean|t / u|, max|t / u|),
+        t = g + e,   M = min(k, max|t / u|),
         q in {-1, 0, 1} next to t / (M u),   e <- t - M u q
 
     with a unit u for each value that all workers know: the root of the second
-    moment that its row and its column have had so far. The paper has u = 1 and
-    M = s max|t|: a single value that has waited for long then makes M so large
-    that few others are sent, and those in spikes, which spoils Adam above all.
-    What is larger than M u is cut, and the rest stays in the residual.
+    moment that its row and its column have had so far. Sums of N workers are
+    quantised with k sqrt(N). The paper has u = 1 and M = s max|t|: a single value
+    that has waited for long then makes M so large that few others are sent, and
+    those in spikes, which spoils Adam above all. What is larger than M u is cut,
+    and the rest stays in the residual. Variables that are no matrices have no
+    units: there M = min(3 mean|t|, max|t|).
 
     Five q's are packed in a byte, and runs of zero bytes in one: at most 1.6
     bits a value, less the sparser q is. Every worker is the server of one shard
@@ -33,17 +35,17 @@ class ThreeLC(Compressor):
     back, compressed in the same way.
 
     Attributes:
-      sparsity_multiplier: the paper's s, in (0, 2), or a schedule; None for the
-        scale of the mean. 1 sends the most of the paper's [1, 2) and is closest
-        to uncompressed training; the paper finds 1.75 to keep the accuracy at a
-        third of the bits; towards 2 few values are sent, each late. Below 1
-        values are cut here, too.
-      units: "second_moment", or "gradient" for u = 1; by default the latter with
+      sparsity_multiplier: the paper's s, in (0, 2), or a schedule, for its scale
+        M = s max|t / u|; None for that of `units`. 1 sends the most of the
+        paper's [1, 2) and is closest to uncompressed training; the paper finds
+        1.75 to keep the accuracy at a third of the bits; towards 2 few values are
+        sent, each late. Below 1 values are cut here, too.
+      units: "second_moment", or "gradient" for none; by default the latter with
         a `sparsity_multiplier`, else the former. Without units rows whose
         gradients are larger than M in every step get less than they need.
-      mean_multiplier: c, in (0, 64), or a schedule; does not count with a
-        `sparsity_multiplier`. Values above c / 2 times the mean are sent: the
-        greater, the fewer.
+      unit_multiplier: k, in (0, 64), or a schedule; counts only in units, and
+        without a `sparsity_multiplier`. Values above k / 2 units are sent: the
+        greater, the fewer, and the later.
 
     Raises:
       ValueError: a hyper-parameter is out of range.
@@ -51,7 +53,7 @@ class ThreeLC(Compressor):
 
     sparsity_multiplier: schedules.Hyperparameter | None = None
     units: Literal["gradient", "second_moment"] | None = None
-    mean_multiplier: schedules.Hyperparameter = 3.0
+    unit_multiplier: schedules.Hyperparameter = 5.0
 
     shares_second_moment = True
 
@@ -64,17 +66,21 @@ class ThreeLC(Compressor):
             schedules.check(
                 "sparsity_multiplier", self.sparsity_multiplier, "in (0, 2)", lambda s: 0 < s < 2
             )
-        schedules.check("mean_multiplier", self.mean_multiplier, "in (0, 64)", lambda c: 0 < c < 64)
+        schedules.check("unit_multiplier", self.unit_multiplier, "in (0, 64)", lambda k: 0 < k < 64)
 
     @property
     def scale(self) -> str:
-        """What the scale M is a multiple of: "max" or "mean"."""
-        return "mean" if self.sparsity_multiplier is None else "max"
+        """What the scale M is a multiple of: "max", "mean" or "unit"."""
+        if self.sparsity_multiplier is not None:
+            return "max"
+        return "unit" if self.units == "second_moment" else "mean"
 
     @property
     def multiplier(self) -> schedules.Hyperparameter:
-        """How many times: s, or c."""
-        return self.mean_multiplier if self.scale == "mean" else self.sparsity_multiplier
+        """How many times: s, 3, or k."""
+        return {"max": self.sparsity_multiplier, "mean": 3.0, "unit": self.unit_multiplier}[
+            self.scale
+        ]
 
     def server_codecs(self, pushes):
         del pushes
