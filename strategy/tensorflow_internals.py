@@ -40,6 +40,8 @@ from tensorflow.python.distribute.sharded_variable import ShardedVariable
 from tensorflow.python.distribute.values import (
     Mirrored,
     SyncOnReadVariable,
+)
+from tensorflow.python.distribute.values import (
     _SyncOnReadSaveable as SyncOnReadSaveable,
 )
 
@@ -81,11 +83,9 @@ from tensorflow.python.ops.resource_variable_ops import (
 from tensorflow.python.saved_model.save_context import in_save_context
 
 # 2.17 to 2.21.
-from tensorflow.python.trackable.base import VARIABLE_VALUE_KEY
-
 # 2.17 to 2.21; overridden: _trackable_children, _serialize_to_tensors, _restore_from_tensors; used:
 # _track_trackable, _handle_deferred_dependencies.
-from tensorflow.python.trackable.base import SaveType, Trackable
+from tensorflow.python.trackable.base import VARIABLE_VALUE_KEY, SaveType, Trackable
 
 
 @contextlib.contextmanager

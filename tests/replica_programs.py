@@ -9,11 +9,11 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
+from tf_gc.strategy import tensorflow_internals as internals
 
 import tf_gc
 from tests import strategy_programs
 from tests.strategy_programs import fingerprint, gaussian, rank
-from tf_gc.strategy import tensorflow_internals as internals
 
 REPLICAS = 2
 # Set where functions of this module are to run: the devices of a process are made once.

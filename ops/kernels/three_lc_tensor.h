@@ -22,10 +22,10 @@ inline constexpr int64_t kThreeLcScaleSize = 4;
 // The most values that one payload byte stands for: 14 quartic bytes of 5.
 inline constexpr int64_t kThreeLcMaxValuesPerByte = 5 * kMaxZeroRun;
 
-// What makes the scale M of some values t, which are in units: M = s max |t|, or
-// M = min(s, max |t|) where s counts units, or, of the mean, M = min(s mean |t|,
-// max |t|). A few values that have waited for long do not move the latter two;
-// where all are small or alike, the maximum sees to it that they are sent.
+// What makes the scale M of some values t, which are in units: M = s max |t|,
+// or M = min(s, max |t|) where s counts units, or, of the mean, M = min(s mean
+// |t|, max |t|). A few values that have waited for long do not move the latter
+// two; where all are small or alike, the maximum sees to it that they are sent.
 struct ThreeLcScaling {
   enum class Of : uint8_t { kMax, kMean, kUnit };
 

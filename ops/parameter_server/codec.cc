@@ -152,8 +152,8 @@ bool ReadScale(std::string_view text, kernels::ThreeLcScaling::Of* scale) {
 absl::Status ReadThreeLc(Fields* fields, CodecSpec* spec) {
   std::string_view scale, rows, units;
   if (fields->Take("scale", &scale) && !ReadScale(scale, &spec->scale)) {
-    return fields->Error("scale",
-                         absl::StrCat("must be max, mean or unit, got ", scale));
+    return fields->Error(
+        "scale", absl::StrCat("must be max, mean or unit, got ", scale));
   }
   if (!fields->Take("rows", &rows)) return absl::OkStatus();
   if (!ReadRows(rows, &spec->rows)) {

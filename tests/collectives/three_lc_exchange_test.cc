@@ -255,7 +255,7 @@ void ReferenceOfVariable(size_t v, const std::vector<Place>& places,
   // 4. It quantises the sum with the scale of the segment, keeps the error,
   // 5. and all decode what it sends.
   for (size_t i = 0; i < n; ++i) {
-    const float scale = 
+    const float scale =
         ReferenceScale(options, v, count, {segments[places[i].segment]});
     Floats& residual = (*ranks)[places[i].server].residuals[v];
     float reduced = kNan;

@@ -251,7 +251,8 @@ std::vector<Setting> Settings() {
   settings.push_back({"units", Rounds(2), kUnits, "three_lc"});
   settings.push_back(
       {"means", Rounds(2), "three_lc scale=mean", "three_lc scale=mean"});
-  settings.push_back({"unit_scale", Rounds(2), absl::StrCat(kUnits, " scale=unit"),
+  settings.push_back({"unit_scale", Rounds(2),
+                      absl::StrCat(kUnits, " scale=unit"),
                       "three_lc scale=unit"});
   settings.push_back({"units_warm_up", Rounds(3), kUnits, "three_lc", 6});
   settings.push_back({"units_async", Asynchronous(1, 1), kUnits, "three_lc"});
