@@ -5,7 +5,7 @@ from tf_gc.ops.library import library
 __all__ = ["bucket", "bucket_traffic", "exact_all_reduce", "three_lc_all_reduce"]
 
 
-def bucket(key, variables, name=None):
+def bucket(key, variables, label="", name=None):
     """Makes the state that the exchanges of one bucket of variables share.
 
     It orders these exchanges, which TensorFlow runs one after the other, and
@@ -14,12 +14,13 @@ def bucket(key, variables, name=None):
     Args:
       key: str, the same on all workers, and no other bucket's.
       variables: int, the number of variables in the bucket.
+      label: str, what warnings call the bucket; by default its key.
       name: Name of the op.
 
     Returns:
       A scalar resource handle.
     """
-    return library.tf_gc_bucket(key=key, variables=variables, name=name)
+    return library.tf_gc_bucket(key=key, variables=variables, label=label, name=name)
 
 
 def bucket_traffic(bucket, name=None):

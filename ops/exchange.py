@@ -4,6 +4,8 @@ from tf_gc.ops.library import library
 
 __all__ = ["exchange_all_gather", "exchange_broadcast", "exchange_sum"]
 
+MAX_BYTES = (1 << 31) - 1
+
 
 def exchange_sum(
     values,
@@ -56,14 +58,24 @@ def exchange_sum(
     )
 
 
-def exchange_all_gather(data, bucket, group_key, group_size, timeout_seconds=0.0, name=None):
+def exchange_all_gather(
+    data,
+    bucket,
+    group_key,
+    group_size,
+    max_bytes=MAX_BYTES,
+    timeout_seconds=0.0,
+    name=None,
+):
     """Gives every worker of a group the bytes of all.
 
     Args:
-      data: uint8 vector of at most 2^31 - 1 bytes; its size may differ by worker.
+      data: uint8 vector of at most `max_bytes` bytes; its size may differ by worker.
       bucket: handle from `bucket`.
       group_key: int, the key of the group of devices that take part.
       group_size: int, the number of devices in the group.
+      max_bytes: int, the most that any worker sends: the others take no more from
+        it.
       timeout_seconds: how long to wait for the peers; 0 waits for ever.
       name: Name of the op.
 
@@ -83,24 +95,36 @@ def exchange_all_gather(data, bucket, group_key, group_size, timeout_seconds=0.0
         bucket,
         group_key=group_key,
         group_size=group_size,
+        max_bytes=max_bytes,
         timeout_seconds=timeout_seconds,
         name=name,
     )
 
 
-def exchange_broadcast(data, root, bucket, group_key, group_size, timeout_seconds=0.0, name=None):
+def exchange_broadcast(
+    data,
+    root,
+    bucket,
+    group_key,
+    group_size,
+    max_bytes=MAX_BYTES,
+    timeout_seconds=0.0,
+    name=None,
+):
     """Gives every worker of a group the bytes of one.
 
     They travel along a binomial tree: about log2 group_size hops.
 
     Args:
-      data: uint8 vector of at most 2^31 - 1 bytes; that of other workers than the
+      data: uint8 vector of at most `max_bytes` bytes; that of other workers than the
         root is ignored, and may have any size.
       root: int32 scalar, the rank of the worker whose data is sent, the same on
         all workers.
       bucket: handle from `bucket`.
       group_key: int, the key of the group of devices that take part.
       group_size: int, the number of devices in the group.
+      max_bytes: int, the most that any worker sends: the others take no more from
+        it.
       timeout_seconds: how long to wait for the peers; 0 waits for ever.
       name: Name of the op.
 
@@ -120,6 +144,7 @@ def exchange_broadcast(data, root, bucket, group_key, group_size, timeout_second
         bucket,
         group_key=group_key,
         group_size=group_size,
+        max_bytes=max_bytes,
         timeout_seconds=timeout_seconds,
         name=name,
     )

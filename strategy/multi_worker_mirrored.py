@@ -25,6 +25,9 @@ from tf_gc.traffic import Traffic
 _strategies = itertools.count(1)
 _KEYS_PER_STRATEGY = 1 << 10
 
+# Without any progress of an exchange.
+_DEFAULT_TIMEOUT_SECONDS = 1800.0
+
 
 class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     """Synchronous training on several workers that send compressed gradients.
@@ -57,7 +60,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         the environment variable TF_CONFIG if None.
       communication_options: a `tf.distribute.experimental.CommunicationOptions`.
         `timeout_seconds` is the time after which a worker that has not started,
-        or does not come to a reduction, gives `DeadlineExceededError`;
+        or a reduction of gradients without any progress, gives
+        `DeadlineExceededError`. By default half an hour for reductions, and none
+        for the start. After 30 seconds without progress a warning says which
+        workers are waited for.
         `bytes_per_pack` is the size of the buckets in which gradients travel.
       compression: a compressor such as `tf_gc.ThreeLC()`, a `tf_gc.Policy`,
         `tf_gc.DiLoCo(...)`, or None.
@@ -90,7 +96,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             rank=self.extended._id_in_cluster,
             workers=self.extended._num_workers,
             bucket_bytes=options.bytes_per_pack or DEFAULT_BUCKET_BYTES,
-            timeout_seconds=options.timeout_seconds or 0.0,
+            timeout_seconds=options.timeout_seconds or _DEFAULT_TIMEOUT_SECONDS,
         )
         self._local_training = diloco and LocalTraining(
             self, diloco, self._residuals, self._reducer, device
@@ -117,6 +123,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         """What this worker has exchanged with the others so far; with DiLoCo in outer steps."""
         return self._reducer.traffic() if self._reducer else Traffic()
 
+    @tf.autograph.experimental.do_not_convert
     def reduce_gradients(
         self,
         grads_and_vars: GradsAndVars,

@@ -234,14 +234,21 @@ class GradientReducer:
         dtypes = tuple(entry.gradient.dtype for entry in entries)
         key = (compressor, dtypes, *(unwrap(entry.variable)._unique_id for entry in entries))
         if key not in self._buckets:
-            with tf.init_scope(), tf.device(self._device):
-                handle = ops.bucket(key=str(next(_bucket_keys)), variables=len(entries))
             names = tuple(
                 None if isinstance(entry.variable, Statistics) else name_of(entry.variable)
                 for entry in entries
             )
+            with tf.init_scope(), tf.device(self._device):
+                handle = ops.bucket(str(next(_bucket_keys)), len(entries), _label(names))
             self._buckets[key] = _Bucket(handle, compressor, dtypes, names)
         return self._buckets[key]
+
+
+def _label(names):
+    """Says for warnings what is in a bucket."""
+    named = [name or "second moments" for name in names]
+    others = f" and {len(named) - 1} more" if len(named) > 1 else ""
+    return named[0] + others
 
 
 def _units(entries):

@@ -194,7 +194,9 @@ class Exchange:
         """Returns the vector of the worker `root`, an int scalar; that of others is not sent."""
         from tf_gc import ops
 
-        data = ops.exchange_broadcast(to_bytes(values), tf.cast(root, tf.int32), **self.arguments)
+        data = ops.exchange_broadcast(
+            to_bytes(values), tf.cast(root, tf.int32), max_bytes=self._max_bytes, **self.arguments
+        )
         return from_bytes(data, values.dtype, [-1])
 
     def read(self, slot: str) -> tf.Tensor:
@@ -211,7 +213,12 @@ class Exchange:
     def _all_gather_bytes(self, data):
         from tf_gc import ops
 
-        return ops.exchange_all_gather(data, **self.arguments)
+        return ops.exchange_all_gather(data, max_bytes=self._max_bytes, **self.arguments)
+
+    @property
+    def _max_bytes(self):
+        """More than any compressor sends of the bucket in one message."""
+        return min(16 * self.size + (1 << 16), (1 << 31) - 1)
 
 
 def received(data: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:

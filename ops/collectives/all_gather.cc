@@ -7,9 +7,9 @@ namespace tf_gc {
 
 absl::Status AllGather(const uint8_t* data, int64_t size, int rank, int ranks,
                        uint32_t round, Mailbox* mailbox,
-                       std::vector<Bytes>* gathered) {
-  const auto from = [round](int origin) {
-    return PlainMessage(Phase::kContribution, origin, round);
+                       std::vector<Bytes>* gathered, int64_t max_bytes) {
+  const auto from = [&](int origin) {
+    return PlainMessage(Phase::kContribution, origin, round, max_bytes);
   };
   // In this rank's order: all start with different receivers.
   std::vector<int> peers;

@@ -11,7 +11,7 @@ namespace tf_gc {
 
 absl::Status Broadcast(const uint8_t* data, int64_t size, int root, int rank,
                        int ranks, uint32_t round, Mailbox* mailbox,
-                       Bytes* received, int* receivers) {
+                       Bytes* received, int* receivers, int64_t max_bytes) {
   if (root < 0 || root >= ranks) {
     return absl::InvalidArgumentError(
         absl::StrCat("root must be the rank of a worker, 0 ... ", ranks - 1,
@@ -26,7 +26,7 @@ absl::Status Broadcast(const uint8_t* data, int64_t size, int root, int rank,
     children.push_back((*child + root) % ranks);
   }
 
-  const PlainMessage plain(Phase::kSum, root, round);
+  const PlainMessage plain(Phase::kSum, root, round, max_bytes);
   Bytes message;
   if (tree.is_root()) {
     TF_GC_RETURN_IF_ERROR(plain.Make(data, size, &message));

@@ -24,7 +24,8 @@ Header Exchange::MakeHeader(Content content, const Piece& piece) const {
           PhaseOf(content),
           piece.index,
           round_,
-          static_cast<uint64_t>(piece.values),
+          static_cast<uint32_t>(piece.values),
+          /*checksum=*/0,
           /*size=*/0};
 }
 

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "ops/wire/checksum.h"
 
 namespace tf_gc {
 namespace {
@@ -30,21 +34,19 @@ Bytes Part(const Bytes& message, int64_t part) {
                        std::min(Mailbox::kPartSize, message.size() - begin));
 }
 
-// Any longer time would overflow the clock's 64 bits of nanoseconds.
-constexpr double kLongestSeconds = 1e9;
-
-std::chrono::steady_clock::time_point After(double seconds) {
-  return std::chrono::steady_clock::now() +
-         std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-             std::chrono::duration<double>(std::min(kLongestSeconds, seconds)));
+// A buffer of a size that a peer has named; of none if there is no memory.
+absl::Status Allocate(int64_t size, Bytes* bytes) try {
+  *bytes = Bytes(size);
+  return absl::OkStatus();
+} catch (const std::bad_alloc&) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no memory for a message of ", size, " bytes"));
 }
 
 }  // namespace
 
-Mailbox::Mailbox(Transport* transport, double timeout_seconds)
-    : transport_(transport),
-      timeout_seconds_(timeout_seconds),
-      deadline_(After(timeout_seconds)) {}
+Mailbox::Mailbox(Transport* transport, const Patience& patience, Report report)
+    : transport_(transport), report_(std::move(report)), patience_(patience) {}
 
 Mailbox::~Mailbox() {
   std::unique_lock<std::mutex> lock(mutex_);
@@ -56,8 +58,9 @@ Mailbox::~Mailbox() {
   changed_.wait(lock, [this] { return pending_ == 0; });
 }
 
-Bytes Mailbox::Seal(const Header& header, const Bytes& buffer) {
+Bytes Mailbox::Seal(Header header, const Bytes& buffer) {
   const int64_t size = static_cast<int64_t>(header.size);
+  header.checksum = Checksum(buffer.data() + kHeaderSize, size - kHeaderSize);
   WriteHeader(header, buffer.data());
   if (size < kHeadSize) std::memset(buffer.data() + size, 0, kHeadSize - size);
   return buffer.Slice(0, size);
@@ -88,22 +91,21 @@ void Mailbox::Expect(int peer, const Header& header, int64_t max_size) {
 
 void Mailbox::OnHead(int peer, const Header& header, int64_t max_size,
                      const std::string& tag, const Bytes& head) {
-  int64_t size = 0;
-  const absl::Status read = ReadHeader(head.data(), header, max_size, &size);
-  if (!read.ok()) {
-    return Fail(absl::Status(
-        read.code(), absl::StrCat("from ", transport_->PeerName(peer), ": ",
-                                  read.message())));
-  }
-  const Key key(peer, header.phase, header.piece);
+  Header read;
+  absl::Status status = ReadHeader(head.data(), header, max_size, &read);
+  const int64_t size = static_cast<int64_t>(read.size);
   Bytes message = head.Slice(0, size);
-  if (size > head.size()) {
-    message = Bytes(size);
-    std::memcpy(message.data(), head.data(), head.size());
+  if (status.ok() && size > head.size()) {
+    status = Allocate(size, &message);
+    if (status.ok()) {
+      std::memcpy(message.data(), head.data(), head.size());
+    }
   }
+  if (!status.ok()) return Fail(From(peer, status));
+  const Key key(peer, header.phase, header.piece);
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    incoming_[key] = {message, Parts(size)};
+    incoming_[key] = {message, Parts(size), read.checksum};
   }
   for (int part = 0; part < kPartsAtOnce; ++part) {
     ReceiveRest(key, tag, message, part);
@@ -129,16 +131,14 @@ void Mailbox::SendPart(int peer, Phase phase, const std::string& tag,
     std::lock_guard<std::mutex> lock(mutex_);
     if (!status_.ok()) return;
     ++pending_;
-    ++pending_sends_;
+    ++pending_sends_[peer];
     bytes_sent_ += part.size();
     if (phase == Phase::kSum) result_bytes_sent_ += part.size();
   }
-  transport_->Send(peer, tag, part, [this](const absl::Status& status) {
+  transport_->Send(peer, tag, part, [this, peer](const absl::Status& status) {
     std::lock_guard<std::mutex> lock(mutex_);
-    FailLocked(status);
-    --pending_;
-    --pending_sends_;
-    changed_.notify_all();
+    if (--pending_sends_[peer] == 0) pending_sends_.erase(peer);
+    EndLocked(status);
   });
 }
 
@@ -157,12 +157,16 @@ void Mailbox::ReceivePart(int peer, const std::string& tag, const Bytes& part,
           CountReceived(size);  // before the message can be taken
           then();
         }
-        // Last, and under the lock: the destructor may run right after.
         std::lock_guard<std::mutex> lock(mutex_);
-        FailLocked(status);
-        --pending_;
-        changed_.notify_all();
+        EndLocked(status);
       });
+}
+
+void Mailbox::EndLocked(const absl::Status& status) {
+  FailLocked(status);
+  if (status.ok()) patience_.Progress();
+  --pending_;
+  changed_.notify_all();
 }
 
 void Mailbox::CountReceived(int64_t size) {
@@ -179,16 +183,46 @@ void Mailbox::FailLocked(const absl::Status& status) {
   if (status_.ok()) status_ = status;
 }
 
+absl::Status Mailbox::From(int peer, const absl::Status& status) const {
+  return absl::Status(status.code(),
+                      absl::StrCat("from ", transport_->PeerName(peer), ": ",
+                                   status.message()));
+}
+
+std::string Mailbox::MissingLocked() const {
+  std::set<std::string> silent, busy;
+  for (const auto& [key, message] : incoming_) {
+    if (message.missing > 0) {
+      silent.insert(transport_->PeerName(std::get<0>(key)));
+    }
+  }
+  for (const auto& [peer, sends] : pending_sends_) {
+    busy.insert(transport_->PeerName(peer));
+  }
+  std::vector<std::string> parts;
+  if (!silent.empty()) {
+    parts.push_back(
+        absl::StrCat("nothing comes from ", absl::StrJoin(silent, ", ")));
+  }
+  if (!busy.empty()) {
+    parts.push_back(absl::StrCat(absl::StrJoin(busy, ", "),
+                                 " does not take what was sent"));
+  }
+  return absl::StrJoin(parts, ", and ");
+}
+
 template <typename Predicate>
 absl::Status Mailbox::Wait(const std::string& what, Predicate ready) {
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto over = [&] { return !status_.ok() || ready(); };
-  if (timeout_seconds_ <= 0) {
-    changed_.wait(lock, over);
-  } else if (!changed_.wait_until(lock, deadline_, over)) {
-    FailLocked(absl::DeadlineExceededError(
-        absl::StrCat(what, " after ", timeout_seconds_,
-                     " s (CommunicationOptions.timeout_seconds)")));
+  const bool in_time = patience_.Wait(
+      &lock, &changed_, [&] { return !status_.ok() || ready(); },
+      [&](double seconds) {
+        if (report_) report_(MissingLocked(), seconds);
+      });
+  if (!in_time) {
+    FailLocked(absl::DeadlineExceededError(absl::StrCat(
+        what, " after ", patience_.timeout_seconds(), " s without progress: ",
+        MissingLocked(), " (CommunicationOptions.timeout_seconds)")));
   }
   return status_;
 }
@@ -200,13 +234,24 @@ absl::Status Mailbox::Take(int peer, Phase phase, uint32_t piece,
       Wait(absl::StrCat("no ", Tag(phase, piece), " from ",
                         transport_->PeerName(peer)),
            [&] { return wanted->second.missing == 0; });
-  if (status.ok()) *message = std::move(wanted->second.message);
-  return status;
+  if (!status.ok()) return status;
+  *message = std::move(wanted->second.message);
+  if (Checksum(message->data() + kHeaderSize, message->size() - kHeaderSize) ==
+      wanted->second.checksum) {
+    return absl::OkStatus();
+  }
+  const absl::Status damaged =
+      From(peer, absl::DataLossError(
+                     absl::StrCat(Tag(phase, piece),
+                                  " was damaged on the way: its checksum is "
+                                  "another one")));
+  Fail(damaged);
+  return damaged;
 }
 
 absl::Status Mailbox::Flush() {
   return Wait("a message was not taken by its receiver",
-              [this] { return pending_sends_ == 0; });
+              [this] { return pending_sends_.empty(); });
 }
 
 }  // namespace tf_gc

@@ -3,7 +3,6 @@
 #ifndef TF_GC_OPS_COLLECTIVES_MAILBOX_H_
 #define TF_GC_OPS_COLLECTIVES_MAILBOX_H_
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "ops/collectives/patience.h"
 #include "ops/collectives/transport.h"
 #include "ops/wire/bytes.h"
 #include "ops/wire/header.h"
@@ -24,7 +24,7 @@ namespace tf_gc {
 // one transfer: its header tells the size, and what is missing comes in parts
 // of at most kPartSize, which are asked for as soon as the head has come, so
 // that they are under way while the op computes. Shorter messages are padded.
-// The first error of any transfer, or of the deadline, ends the exchange: every
+// The first error of any transfer, or of patience, ends the exchange: every
 // later call returns it.
 class Mailbox {
  public:
@@ -37,17 +37,23 @@ class Mailbox {
   // Of one message. The sender holds so many of them twice.
   static constexpr int kPartsAtOnce = 8;
 
-  // The transport must outlive the mailbox. No deadline if timeout_seconds is
-  // 0.
-  Mailbox(Transport* transport, double timeout_seconds);
+  // Is told what is waited for, from whom, and for how many seconds.
+  using Report = std::function<void(const std::string& what, double seconds)>;
+
+  // The transport must outlive the mailbox. `patience` is that of each wait
+  // since the last transfer has ended.
+  Mailbox(Transport* transport, const Patience& patience, Report report);
+  Mailbox(Transport* transport, double timeout_seconds)
+      : Mailbox(transport, Patience(timeout_seconds), nullptr) {}
 
   // Cancels what is still under way and waits for the last callback.
   ~Mailbox();
 
   // Makes a message of the header.size bytes at the beginning of `buffer`: the
-  // header is written there, and padding behind. The buffer has room for the
+  // header is written there, with the checksum of what follows, and padding
+  // behind. The buffer has room for the
   // message, and for kHeadSize bytes at least.
-  static Bytes Seal(const Header& header, const Bytes& buffer);
+  static Bytes Seal(Header header, const Bytes& buffer);
 
   // Sends the peers a message that was sealed, or taken.
   void Send(const std::vector<int>& peers, Phase phase, uint32_t piece,
@@ -82,6 +88,7 @@ class Mailbox {
   struct Incoming {
     Bytes message;
     int64_t missing = 1;  // transfers, as far as is known
+    uint32_t checksum = 0;
   };
 
   void SendPart(int peer, Phase phase, const std::string& tag,
@@ -94,22 +101,30 @@ class Mailbox {
   void ReceiveRest(const Key& key, const std::string& tag, const Bytes& message,
                    int64_t part);
   void CountReceived(int64_t size);
+  // An error of what has come from a peer.
+  absl::Status From(int peer, const absl::Status& status) const;
   void Fail(const absl::Status& status);
   void FailLocked(const absl::Status& status);
-  // Waits until `ready`, an error or the deadline.
+  // A transfer has ended: under the lock, as the destructor may run right
+  // after.
+  void EndLocked(const absl::Status& status);
+  // Waits until `ready`, an error or the end of patience.
   template <typename Predicate>
   absl::Status Wait(const std::string& what, Predicate ready);
+  // The peers from which messages are missing, and those which have not taken
+  // theirs.
+  std::string MissingLocked() const;
 
   Transport* const transport_;
-  const double timeout_seconds_;
-  const std::chrono::steady_clock::time_point deadline_;
+  const Report report_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Key, Incoming> incoming_;
   absl::Status status_;
-  int pending_ = 0;        // callbacks to come, of sends and receives
-  int pending_sends_ = 0;  // of sends alone
+  Patience patience_;
+  int pending_ = 0;  // callbacks to come, of sends and receives
+  std::map<int, int> pending_sends_;  // of sends alone, by peer
   int64_t bytes_sent_ = 0;
   int64_t result_bytes_sent_ = 0;
   int64_t bytes_received_ = 0;

@@ -12,22 +12,27 @@
 
 namespace tf_gc {
 
+// The most bytes that any rank may send.
+inline constexpr int64_t kMaxPlainBytes = (int64_t{1} << 31) - 1;
+
 // Every rank sends its `size` bytes, of which the others do not know how many
 // they are, to each other rank: one hop. (*gathered)[r] are rank r's, with
-// those of this rank among them. `round` is that of Exchange. InvalidArgument
-// for more than kMaxPlainBytes.
+// those of this rank among them. `round` is that of Exchange. No rank sends
+// more than max_bytes: InvalidArgument where it would, DataLoss at the others.
 absl::Status AllGather(const uint8_t* data, int64_t size, int rank, int ranks,
                        uint32_t round, Mailbox* mailbox,
-                       std::vector<Bytes>* gathered);
+                       std::vector<Bytes>* gathered,
+                       int64_t max_bytes = kMaxPlainBytes);
 
 // The `size` bytes of rank `root`, the same on all ranks, travel along a
 // binomial tree from there, in log2(ranks) hops rounded up; *received is what
 // all end with. `data` counts on the root alone. `round` is that of Exchange;
 // *receivers is how many ranks this one has sent to. InvalidArgument for a root
-// that is no rank, or more than kMaxPlainBytes.
+// that is no rank; of max_bytes see AllGather.
 absl::Status Broadcast(const uint8_t* data, int64_t size, int root, int rank,
                        int ranks, uint32_t round, Mailbox* mailbox,
-                       Bytes* received, int* receivers);
+                       Bytes* received, int* receivers,
+                       int64_t max_bytes = kMaxPlainBytes);
 
 }  // namespace tf_gc
 

@@ -8,9 +8,9 @@ namespace tf_gc {
 
 absl::Status PlainMessage::Make(const uint8_t* data, int64_t size,
                                 Bytes* message) const {
-  if (size > kMaxPlainBytes) {
+  if (size > max_bytes_) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "data must have at most ", kMaxPlainBytes, " bytes, got ", size));
+        "data must have at most ", max_bytes_, " bytes, got ", size));
   }
   const Bytes buffer(std::max(kHeaderSize + size, Mailbox::kHeadSize));
   std::copy_n(data, size, buffer.data() + kHeaderSize);
@@ -26,7 +26,7 @@ void PlainMessage::Send(const std::vector<int>& peers, const Bytes& message,
 }
 
 void PlainMessage::Expect(int peer, Mailbox* mailbox) const {
-  mailbox->Expect(peer, header_, kHeaderSize + kMaxPlainBytes);
+  mailbox->Expect(peer, header_, kHeaderSize + max_bytes_);
 }
 
 absl::Status PlainMessage::Take(int peer, Mailbox* mailbox,

@@ -13,19 +13,17 @@
 
 namespace tf_gc {
 
-// The most bytes that a message carries: whoever receives one allocates no more
-// on a peer's word.
-inline constexpr int64_t kMaxPlainBytes = (int64_t{1} << 31) - 1;
-
-// Messages with the bytes of rank `origin`. One peer sends one of each phase.
+// Messages with the bytes of rank `origin`, at most max_bytes: whoever receives
+// one allocates no more on a peer's word. One peer sends one of each phase.
 class PlainMessage {
  public:
-  PlainMessage(Phase phase, int origin, uint32_t round)
-      : header_{Codec::kBytes, phase,
-                /*piece=*/0,   round, static_cast<uint64_t>(origin),
-                /*size=*/0} {}
+  PlainMessage(Phase phase, int origin, uint32_t round, int64_t max_bytes)
+      : max_bytes_(max_bytes),
+        header_{Codec::kBytes,  phase,
+                /*piece=*/0,    round,     static_cast<uint32_t>(origin),
+                /*checksum=*/0, /*size=*/0} {}
 
-  // InvalidArgument for more than kMaxPlainBytes.
+  // InvalidArgument for too many.
   absl::Status Make(const uint8_t* data, int64_t size, Bytes* message) const;
 
   void Send(const std::vector<int>& peers, const Bytes& message,
@@ -42,6 +40,7 @@ class PlainMessage {
   }
 
  private:
+  const int64_t max_bytes_;
   const Header header_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ops/parameter_server/varint.h"
+#include "ops/wire/checksum.h"
 #include "ops/wire/header.h"
 #include "ops/wire/seeds.h"
 #include "ops/wire/status.h"
@@ -23,11 +24,22 @@ struct Layout {
   int64_t version;
   int64_t step;
   uint64_t size;
+  uint32_t checksum;
+  uint32_t reserved_too;
 };
 static_assert(sizeof(Layout) == kMessageHeaderSize);
 
 // The fewest bytes that an entry takes.
 constexpr int64_t kLeastEntrySize = 3;
+
+// Of a whole message, as if its own field were 0.
+uint32_t ChecksumOf(Layout header, const uint8_t* bytes, int64_t size) {
+  header.checksum = 0;
+  const uint32_t of_header =
+      Checksum(reinterpret_cast<const uint8_t*>(&header), kMessageHeaderSize);
+  return Checksum(bytes + kMessageHeaderSize, size - kMessageHeaderSize,
+                  of_header);
+}
 
 const char* Name(Kind kind) { return kind == Kind::kPush ? "push" : "pull"; }
 
@@ -46,6 +58,7 @@ absl::Status CheckHeader(Kind kind, const Layout& header, int64_t size) {
       {"kind", header.kind, static_cast<uint8_t>(kind)},
       {"reserved field", header.reserved, 0},
       {"size", header.size, static_cast<uint64_t>(size)},
+      {"second reserved field", header.reserved_too, 0},
   };
   for (const auto& field : fields) {
     if (field.received != field.expected) {
@@ -154,14 +167,22 @@ void MessageWriter::Write(uint8_t* out) const {
   header.version = version_;
   header.step = step_;
   header.size = static_cast<uint64_t>(size_);
-  std::memcpy(out, &header, kMessageHeaderSize);
-  out += kMessageHeaderSize;
+  uint8_t* at = out + kMessageHeaderSize;
   for (const Entry& entry : entries_) {
-    out = WriteVarint(entry.id, out);
-    *out++ = static_cast<uint8_t>(entry.codec);
-    out = WriteVarint(entry.size, out);
-    out = std::copy_n(entry.body.tensor_data().data(), entry.size, out);
+    at = WriteVarint(entry.id, at);
+    *at++ = static_cast<uint8_t>(entry.codec);
+    at = WriteVarint(entry.size, at);
+    at = std::copy_n(entry.body.tensor_data().data(), entry.size, at);
   }
+  std::memcpy(out, &header, kMessageHeaderSize);
+  SealMessage(out, size_);
+}
+
+void SealMessage(uint8_t* bytes, int64_t size) {
+  Layout header;
+  std::memcpy(&header, bytes, kMessageHeaderSize);
+  header.checksum = ChecksumOf(header, bytes, size);
+  std::memcpy(bytes, &header, kMessageHeaderSize);
 }
 
 absl::Status ReadMessage(Kind kind, const uint8_t* bytes, int64_t size,
@@ -174,6 +195,9 @@ absl::Status ReadMessage(Kind kind, const uint8_t* bytes, int64_t size,
   std::memcpy(&header, bytes, kMessageHeaderSize);
   absl::Status status = CheckHeader(kind, header, size);
   if (!status.ok()) return status;
+  if (ChecksumOf(header, bytes, size) != header.checksum) {
+    return Damaged(kind, "it was damaged on the way: its checksum is another");
+  }
   if (header.entries > (size - kMessageHeaderSize) / kLeastEntrySize) {
     return Damaged(kind, "the number of entries is ", header.entries,
                    ", more than fit in ", size, " bytes");

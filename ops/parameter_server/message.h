@@ -14,7 +14,7 @@
 
 namespace tf_gc::parameter_server {
 
-inline constexpr int64_t kMessageHeaderSize = 40;
+inline constexpr int64_t kMessageHeaderSize = 48;
 
 enum class Kind : uint8_t {
   kPush = 0x20,  // one worker's gradients, to the server
@@ -84,6 +84,9 @@ class MessageWriter {
   std::vector<Entry> entries_;
 };
 
+// Writes the checksum of a message into its header.
+void SealMessage(uint8_t* bytes, int64_t size);
+
 // A message that has come; the bodies are in its bytes.
 struct Message {
   struct Entry {
@@ -101,7 +104,7 @@ struct Message {
 
 // Reads a message of this kind. DataLoss, or where the versions of the wire
 // format differ FailedPrecondition, for anything else; the error names the
-// field. Bodies are not looked at.
+// field. Bodies are not looked at, but for the checksum of it all.
 absl::Status ReadMessage(Kind kind, const uint8_t* bytes, int64_t size,
                          Message* message);
 

@@ -41,6 +41,8 @@ class BucketOp : public OpKernel {
   explicit BucketOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("key", &key_));
     OP_REQUIRES_OK(context, context->GetAttr("variables", &variables_));
+    OP_REQUIRES_OK(context, context->GetAttr("label", &label_));
+    if (label_.empty()) label_ = absl::StrCat("bucket ", key_);
   }
 
   void Compute(OpKernelContext* context) override {
@@ -48,12 +50,13 @@ class BucketOp : public OpKernel {
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({}), &handle));
     handle->scalar<ResourceHandle>()() = ResourceHandle::MakeRefCountingHandle(
-        new Bucket(key_, variables_), context->device()->name());
+        new Bucket(key_, variables_, label_), context->device()->name());
   }
 
  private:
   std::string key_;
   int variables_;
+  std::string label_;
 };
 
 class BucketTrafficOp : public OpKernel {

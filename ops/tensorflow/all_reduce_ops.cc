@@ -44,6 +44,7 @@ absl::Status BucketTrafficShape(InferenceContext* c) {
 REGISTER_OP("TfGc>Bucket")
     .Attr("key: string")
     .Attr("variables: int >= 1")
+    .Attr("label: string = ''")
     .Output("bucket: resource")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
@@ -54,6 +55,7 @@ It orders them, and counts what they send. It lives as long as its handle.
 
 key: Name of the bucket, the same on all workers, and no other bucket's.
 variables: Number of variables in the bucket.
+label: What warnings call the bucket; its key if empty.
 bucket: Handle for the exchanges of this bucket.
 )");
 

@@ -51,14 +51,18 @@ struct Traffic {
 class Bucket : public tensorflow::ResourceBase {
  public:
   // `key` names the bucket in the messages: the same on all workers, and no
-  // other bucket's.
-  Bucket(std::string key, int variables)
-      : key_(std::move(key)), variables_(variables), traffic_(variables) {}
+  // other bucket's. `label` says in warnings what is in it.
+  Bucket(std::string key, int variables, std::string label)
+      : key_(std::move(key)),
+        variables_(variables),
+        label_(std::move(label)),
+        traffic_(variables) {}
 
   std::string DebugString() const override { return "tf_gc bucket " + key_; }
 
   const std::string& key() const { return key_; }
   int variables() const { return variables_; }
+  const std::string& label() const { return label_; }
 
   // Held while an exchange is under way.
   std::mutex& exchange_mutex() { return exchange_mutex_; }
@@ -87,6 +91,7 @@ class Bucket : public tensorflow::ResourceBase {
  private:
   const std::string key_;
   const int variables_;
+  const std::string label_;
   std::mutex exchange_mutex_;
   mutable std::mutex mutex_;  // of the traffic
   Traffic traffic_;

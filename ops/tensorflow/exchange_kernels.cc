@@ -17,6 +17,7 @@
 namespace tf_gc {
 namespace {
 
+using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
@@ -40,9 +41,24 @@ class ExchangeSumOp : public HopOp {
   }
 };
 
-class ExchangeAllGatherOp : public ExchangeOp {
+// Exchanges messages of at most the attribute `max_bytes`.
+class PlainExchangeOp : public ExchangeOp {
  public:
-  using ExchangeOp::ExchangeOp;
+  explicit PlainExchangeOp(OpKernelConstruction* context)
+      : ExchangeOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("max_bytes", &max_bytes_));
+  }
+
+ protected:
+  int64_t max_bytes() const { return max_bytes_; }
+
+ private:
+  int64_t max_bytes_;
+};
+
+class ExchangeAllGatherOp : public PlainExchangeOp {
+ public:
+  using PlainExchangeOp::PlainExchangeOp;
 
  private:
   absl::Status Run(OpKernelContext* context, Session* session) override {
@@ -51,7 +67,7 @@ class ExchangeAllGatherOp : public ExchangeOp {
     std::vector<Bytes> parts;
     TF_RETURN_IF_ERROR(AllGather(BytesOf(data), data.NumElements(),
                                  session->rank, session->ranks, session->round,
-                                 session->mailbox, &parts));
+                                 session->mailbox, &parts, max_bytes()));
     session->traffic.shared_bytes_sent =
         (session->ranks - 1) * data.NumElements();
 
@@ -71,9 +87,9 @@ class ExchangeAllGatherOp : public ExchangeOp {
   }
 };
 
-class ExchangeBroadcastOp : public ExchangeOp {
+class ExchangeBroadcastOp : public PlainExchangeOp {
  public:
-  using ExchangeOp::ExchangeOp;
+  using PlainExchangeOp::PlainExchangeOp;
 
  private:
   absl::Status Run(OpKernelContext* context, Session* session) override {
@@ -82,10 +98,10 @@ class ExchangeBroadcastOp : public ExchangeOp {
     TF_RETURN_IF_ERROR(CheckScalar(root, "root"));
     Bytes bytes;
     int receivers = 0;
-    TF_RETURN_IF_ERROR(Broadcast(BytesOf(data), data.NumElements(),
-                                 root.scalar<int32_t>()(), session->rank,
-                                 session->ranks, session->round,
-                                 session->mailbox, &bytes, &receivers));
+    TF_RETURN_IF_ERROR(
+        Broadcast(BytesOf(data), data.NumElements(), root.scalar<int32_t>()(),
+                  session->rank, session->ranks, session->round,
+                  session->mailbox, &bytes, &receivers, max_bytes()));
     session->traffic.shared_bytes_sent = receivers * bytes.size();
     Tensor* received;
     TF_RETURN_IF_ERROR(

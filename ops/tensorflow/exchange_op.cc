@@ -1,13 +1,15 @@
 #include "ops/tensorflow/exchange_op.h"
 
-#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "ops/collectives/patience.h"
 #include "ops/tensorflow/collective_transport.h"
 #include "ops/tensorflow/handles.h"
 
@@ -30,6 +32,12 @@ bool IsCancelled(OpKernelContext* context) {
   CancellationManager* manager = context->cancellation_manager();
   return manager != nullptr &&
          (manager->IsCancelled() || manager->IsCancelling());
+}
+
+void Warn(const Bucket& bucket, const std::string& what, double seconds) {
+  // TF_CPP_MIN_LOG_LEVEL=2, which many programs set, lets errors through.
+  LOG(ERROR) << "tf_gc: the exchange of " << bucket.label() << " waits for "
+             << absl::StrFormat("%.0f s: ", seconds) << what;
 }
 
 // An exchange that fails ends all others of the process and of its peers, which
@@ -95,11 +103,12 @@ absl::Status ExchangeOp::ResolveAndRun(OpKernelContext* context) {
   TF_RETURN_IF_ERROR(LookupBucket(context, &bucket));
   std::lock_guard<std::mutex> lock(bucket->exchange_mutex());
   RefCountPtr<CollectiveParams> params(new CollectiveParams());
-  TF_RETURN_IF_ERROR(ResolveGroup(context, params.get()));
+  TF_RETURN_IF_ERROR(ResolveGroup(context, *bucket, params.get()));
   return RunInGroup(context, params->group, bucket.get());
 }
 
 absl::Status ExchangeOp::ResolveGroup(OpKernelContext* context,
+                                      const Bucket& bucket,
                                       CollectiveParams* params) {
   params->name = name();
   params->group.group_key = group_key_;
@@ -127,9 +136,10 @@ absl::Status ExchangeOp::ResolveGroup(OpKernelContext* context,
                                 });
   std::unique_lock<std::mutex> lock(mutex);
   const auto is_done = [&] { return done; };
-  if (timeout_seconds_ > 0 &&
-      !resolved.wait_for(lock, std::chrono::duration<double>(timeout_seconds_),
-                         is_done)) {
+  if (!Patience(timeout_seconds_)
+           .Wait(&lock, &resolved, is_done, [&](double seconds) {
+             Warn(bucket, "not all workers have come to it", seconds);
+           })) {
     const absl::Status timeout = absl::DeadlineExceededError(absl::StrCat(
         "not all ", group_size_, " workers came to the exchange within ",
         timeout_seconds_, " s (CommunicationOptions.timeout_seconds)"));
@@ -168,7 +178,10 @@ absl::Status ExchangeOp::RunInGroup(OpKernelContext* context,
   const absl::Cleanup deregister = [manager, token] {
     if (manager != nullptr) manager->DeregisterCallback(token);
   };
-  Mailbox mailbox(transport.get(), timeout_seconds_);
+  Mailbox mailbox(transport.get(), Patience(timeout_seconds_),
+                  [&](const std::string& what, double seconds) {
+                    Warn(*bucket, what, seconds);
+                  });
   Session session = {transport->rank(), transport->size(),
                      static_cast<uint32_t>(bucket->traffic().exchanges),
                      &mailbox, Traffic(bucket->variables())};

@@ -48,6 +48,7 @@ class ExchangeOp : public tensorflow::AsyncOpKernel {
  private:
   absl::Status ResolveAndRun(tensorflow::OpKernelContext* context);
   absl::Status ResolveGroup(tensorflow::OpKernelContext* context,
+                            const Bucket& bucket,
                             tensorflow::CollectiveParams* params);
   absl::Status RunInGroup(tensorflow::OpKernelContext* context,
                           const tensorflow::CollGroupParams& group,

@@ -66,16 +66,18 @@ TF_GC_EXCHANGE_OP("TfGc>ExchangeAllGather")
     .Input("bucket: resource")
     .Output("gathered: uint8")
     .Output("sizes: int64")
+    .Attr("max_bytes: int >= 0 = 2147483647")
     .SetShapeFn(ExchangeAllGatherShape)
     .Doc(R"(
 Gives every worker of a group the bytes of all.
 
-data: Vector of at most 2^31 - 1 bytes; its size may differ by worker.
+data: Vector of at most max_bytes; its size may differ by worker.
 bucket: Handle from Bucket.
 gathered: Vector, the data of all workers one after the other, by rank.
 sizes: Vector of group_size, how many bytes are of each worker.
 group_key: Key of the group of devices that take part.
 group_size: Number of devices in the group.
+max_bytes: The most that any worker sends; others take no more from it.
 timeout_seconds: DeadlineExceeded after so long without the peers; 0 waits.
 )");
 
@@ -84,16 +86,18 @@ TF_GC_EXCHANGE_OP("TfGc>ExchangeBroadcast")
     .Input("root: int32")
     .Input("bucket: resource")
     .Output("received: uint8")
+    .Attr("max_bytes: int >= 0 = 2147483647")
     .SetShapeFn(ExchangeBroadcastShape)
     .Doc(R"(
 Gives every worker of a group the bytes of one.
 
-data: Vector of at most 2^31 - 1 bytes; it counts on the root alone.
+data: Vector of at most max_bytes; it counts on the root alone.
 root: Scalar, the rank whose data is sent; the same on all workers.
 bucket: Handle from Bucket.
 received: Vector, the root's data.
 group_key: Key of the group of devices that take part.
 group_size: Number of devices in the group.
+max_bytes: The most that any worker sends; others take no more from it.
 timeout_seconds: DeadlineExceeded after so long without the peers; 0 waits.
 )");
 

@@ -20,7 +20,8 @@ struct Layout {
   uint8_t reserved;
   uint32_t piece;
   uint32_t round;
-  uint64_t values;
+  uint32_t values;
+  uint32_t checksum;
   uint64_t size;
 };
 static_assert(sizeof(Layout) == kHeaderSize);
@@ -52,12 +53,13 @@ void WriteHeader(const Header& header, uint8_t* out) {
   layout.piece = header.piece;
   layout.round = header.round;
   layout.values = header.values;
+  layout.checksum = header.checksum;
   layout.size = header.size;
   std::memcpy(out, &layout, kHeaderSize);
 }
 
 absl::Status ReadHeader(const uint8_t* bytes, const Header& expected,
-                        int64_t max_size, int64_t* size) {
+                        int64_t max_size, Header* header) {
   Layout layout;
   std::memcpy(&layout, bytes, kHeaderSize);
   TF_GC_RETURN_IF_ERROR(CheckMagicAndVersion(layout.magic, layout.version));
@@ -83,7 +85,9 @@ absl::Status ReadHeader(const uint8_t* bytes, const Header& expected,
                                             layout.size, ", expected ",
                                             kHeaderSize, " ... ", max_size));
   }
-  *size = static_cast<int64_t>(layout.size);
+  *header = expected;
+  header->checksum = layout.checksum;
+  header->size = layout.size;
   return absl::OkStatus();
 }
 

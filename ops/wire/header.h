@@ -12,7 +12,7 @@
 namespace tf_gc {
 
 // Changes whenever a byte of any message changes its meaning.
-inline constexpr uint8_t kWireVersion = 4;
+inline constexpr uint8_t kWireVersion = 5;
 inline constexpr uint32_t kMagic = 0x43474654;  // "TFGC"
 inline constexpr int64_t kHeaderSize = 32;
 
@@ -30,21 +30,22 @@ enum class Phase : uint8_t {
 struct Header {
   Codec codec;
   Phase phase;
-  uint32_t piece;   // index of the piece in the bucket
-  uint32_t round;   // how many exchanges of this bucket came before, mod 2^32
-  uint64_t values;  // of the piece; of plain bytes, the rank they come from
-  uint64_t size;    // of the whole message, this header included
+  uint32_t piece;     // index of the piece in the bucket
+  uint32_t round;     // how many exchanges of this bucket came before, mod 2^32
+  uint32_t values;    // of the piece; of plain bytes, the rank they come from
+  uint32_t checksum;  // of what follows the header (checksum.h)
+  uint64_t size;      // of the whole message, this header included
 };
 
 // Writes kHeaderSize bytes.
 void WriteHeader(const Header& header, uint8_t* out);
 
 // Reads a header that should agree with `expected` in everything but its size,
-// which must lie in kHeaderSize ... max_size, and returns that size. Anything
-// else is DataLoss or, where the versions differ, FailedPrecondition; the
-// error names the field.
+// which must lie in kHeaderSize ... max_size, and its checksum. Anything else
+// is DataLoss or, where the versions differ, FailedPrecondition; the error
+// names the field.
 absl::Status ReadHeader(const uint8_t* bytes, const Header& expected,
-                        int64_t max_size, int64_t* size);
+                        int64_t max_size, Header* header);
 
 }  // namespace tf_gc
 

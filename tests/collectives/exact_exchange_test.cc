@@ -187,6 +187,7 @@ TEST(ExactExchangeFaultTest, BodyOfAnotherSizeIsDataLoss) {
         UnderFault([tag](Transfer* transfer) {
           if (transfer->source == 0 && transfer->tag == tag) {
             transfer->bytes[24] -= 2;  // the header's size
+            SealAgain(transfer);
           }
         });
     ExpectDataLoss(statuses[1], "body has");

@@ -7,34 +7,40 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/wire/checksum.h"
 
 namespace tf_gc {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr Header kHeader = {Codec::kThreeLc,    Phase::kSum,
-                            0x01020304,         0x05060708,
-                            0x1112131415161718, 0x0000000000002122};
+constexpr Header kHeader = {Codec::kThreeLc, Phase::kSum, 0x01020304,
+                            0x05060708,      0x11121314,  0x15161718,
+                            0x2122};
 constexpr int64_t kMaxSize = 0x3000;
 
 // The same by hand.
 std::vector<uint8_t> HeaderBytes() {
   return {
-      'T',  'F',  'G',  'C',                           // magic number
-      4,                                               // version
-      3,                                               // codec: 3LC
-      1,                                               // phase: sum
-      0,                                               // reserved
-      0x04, 0x03, 0x02, 0x01,                          // piece
-      0x08, 0x07, 0x06, 0x05,                          // round
-      0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,  // values
-      0x22, 0x21, 0,    0,    0,    0,    0,    0,     // size
+      'T',  'F',  'G',  'C',               // magic number
+      5,                                   // version
+      3,                                   // codec: 3LC
+      1,                                   // phase: sum
+      0,                                   // reserved
+      0x04, 0x03, 0x02, 0x01,              // piece
+      0x08, 0x07, 0x06, 0x05,              // round
+      0x14, 0x13, 0x12, 0x11,              // values
+      0x18, 0x17, 0x16, 0x15,              // checksum
+      0x22, 0x21, 0,    0,    0, 0, 0, 0,  // size
   };
 }
 
 absl::Status Read(const std::vector<uint8_t>& bytes, int64_t* size) {
-  return ReadHeader(bytes.data(), kHeader, kMaxSize, size);
+  Header header;
+  const absl::Status status =
+      ReadHeader(bytes.data(), kHeader, kMaxSize, &header);
+  if (status.ok()) *size = static_cast<int64_t>(header.size);
+  return status;
 }
 
 absl::Status ReadWithSize(uint64_t size, int64_t* read) {
@@ -67,6 +73,20 @@ TEST(HeaderTest, ExpectedHeaderGivesItsSize) {
   EXPECT_EQ(size, 0x2122);
 }
 
+TEST(HeaderTest, ChecksumIsReadAndNotCompared) {
+  std::vector<uint8_t> bytes = HeaderBytes();
+  bytes[20] = 0x19;
+  Header header;
+  ASSERT_TRUE(ReadHeader(bytes.data(), kHeader, kMaxSize, &header).ok());
+  EXPECT_EQ(header.checksum, 0x15161719u);
+}
+
+TEST(HeaderTest, ChecksumIsCrc32c) {
+  const std::string text = "123456789";  // the check value of the standard
+  EXPECT_EQ(Checksum(reinterpret_cast<const uint8_t*>(text.data()), 9),
+            0xe3069283u);
+}
+
 TEST(HeaderTest, EveryWrongFieldIsNamed) {
   const struct {
     const char* name;
@@ -74,7 +94,7 @@ TEST(HeaderTest, EveryWrongFieldIsNamed) {
   } fields[] = {
       {"magic number", 0, 4},      {"codec", 5, 6},  {"phase", 6, 7},
       {"reserved byte", 7, 8},     {"piece", 8, 12}, {"round", 12, 16},
-      {"number of values", 16, 24}};
+      {"number of values", 16, 20}};
   for (const auto& field : fields) {
     for (int i = field.begin; i < field.end; ++i) {
       for (int bit = 0; bit < 8; ++bit) {
@@ -98,7 +118,7 @@ TEST(HeaderTest, OtherVersionIsFailedPreconditionAndNamesBoth) {
   const absl::Status status = Read(bytes, &size);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 7"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 4"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 5"));
 }
 
 TEST(HeaderTest, SizeOutsideItsRangeIsDataLoss) {

@@ -14,6 +14,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/wire/checksum.h"
 #include "tests/collectives/in_process_transport.h"
 
 namespace tf_gc {
@@ -26,10 +27,9 @@ constexpr int64_t kMaxSize = 1000;
 
 Header MakeHeader(int64_t size, Phase phase = Phase::kContribution,
                   uint32_t piece = 0) {
-  return {Codec::kThreeLc, phase,
-          piece,
+  return {Codec::kThreeLc, phase,          piece,
           /*round=*/5,
-          /*values=*/77,   static_cast<uint64_t>(size)};
+          /*values=*/77,   /*checksum=*/0, static_cast<uint64_t>(size)};
 }
 
 // A message with the body 0, 1, 2, ... and rubbish behind it.
@@ -51,7 +51,10 @@ void SendMessage(const std::vector<int>& peers, const Header& header,
 void ExpectIsMessage(const Bytes& message, int64_t size) {
   ASSERT_EQ(message.size(), size);
   std::vector<uint8_t> header(kHeaderSize);
-  WriteHeader(MakeHeader(size), header.data());
+  Header expected = MakeHeader(size);
+  expected.checksum =
+      Checksum(message.data() + kHeaderSize, size - kHeaderSize);
+  WriteHeader(expected, header.data());
   EXPECT_EQ(std::vector<uint8_t>(message.data(), message.data() + kHeaderSize),
             header);
   for (int64_t i = kHeaderSize; i < size; ++i) {
@@ -233,7 +236,8 @@ TEST_F(MailboxTest, MessageThatNeverComesIsDeadlineExceededAndNamesThePeer) {
   const absl::Status status = receiver.Take(0, Phase::kSum, 3, &message);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("no sum:3 from rank 0 after 0.02 s"));
+              HasSubstr("no sum:3 from rank 0 after 0.02 s without progress: "
+                        "nothing comes from rank 0"));
   EXPECT_EQ(receiver.Flush().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
@@ -254,6 +258,43 @@ TEST_F(MailboxTest, MessageThatNobodyTakesIsDeadlineExceeded) {
   SendMessage({1}, MakeHeader(40), MakeMessage(40), &sender);
   const absl::Status status = sender.Flush();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(PatienceTest, DeadlineIsThatOfTheLastProgress) {
+  // 20 parts that come 20 ms apart take longer than the 100 ms of patience.
+  constexpr int64_t kSize = 64 + 20 * Mailbox::kPartSize;
+  InProcessNetwork network(2);
+  network.SetFault([](Transfer*) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  });
+  Mailbox receiver(network.transport(1), 0.1);
+  receiver.Expect(0, MakeHeader(0), kSize);
+  std::thread sending([&] {
+    Mailbox sender(network.transport(0), 5);
+    SendMessage({1}, MakeHeader(kSize), MakeLongMessage(kSize), &sender);
+    EXPECT_TRUE(sender.Flush().ok());
+  });
+  Bytes message;
+  EXPECT_TRUE(receiver.Take(0, Phase::kContribution, 0, &message).ok());
+  sending.join();
+}
+
+TEST(PatienceTest, SilenceIsReportedWithThePeersAndNotTooOften) {
+  InProcessNetwork network(3);
+  std::vector<std::string> reports;
+  Mailbox receiver(
+      network.transport(1), Patience(0.1, std::chrono::milliseconds(2)),
+      [&](const std::string& what, double) { reports.push_back(what); });
+  receiver.Expect(0, MakeHeader(0), kMaxSize);
+  receiver.Expect(2, MakeHeader(0), kMaxSize);
+  SendMessage({2}, MakeHeader(40), MakeMessage(40), &receiver);
+  Bytes message;
+  EXPECT_FALSE(receiver.Take(0, Phase::kContribution, 0, &message).ok());
+  ASSERT_FALSE(reports.empty());
+  EXPECT_EQ(reports[0],
+            "nothing comes from rank 0, rank 2, and rank 2 does not take what "
+            "was sent");
+  EXPECT_LE(reports.size(), 6);  // after 2 ms, and then every 20 ms
 }
 
 TEST_F(MailboxTest, TimeBeyondTheClockIsNoDeadline) {
@@ -309,6 +350,38 @@ TEST_F(MailboxTest, TransferOfAnotherSizeIsAnError) {
   Expect();
   Send(40);
   EXPECT_FALSE(Take().ok());
+}
+
+TEST_F(MailboxTest, EveryDamagedBitOfTheBodyIsDataLossThatNamesThePeer) {
+  constexpr int64_t kSize = 80;
+  for (int bit = 8 * kHeaderSize; bit < 8 * kSize; ++bit) {
+    InProcessNetwork network(2);
+    network.SetFault([bit](Transfer* transfer) {
+      const int begin = transfer->tag == "contribution:0" ? 0 : 64;
+      const int byte = bit / 8 - begin;
+      if (byte < 0 || byte >= static_cast<int>(transfer->bytes.size())) return;
+      transfer->bytes[byte] ^= 1 << (bit % 8);
+    });
+    Mailbox sender(network.transport(0), 5), receiver(network.transport(1), 5);
+    receiver.Expect(0, MakeHeader(0), 160);
+    SendMessage({1}, MakeHeader(kSize), MakeMessage(kSize), &sender);
+    Bytes message;
+    const absl::Status status =
+        receiver.Take(0, Phase::kContribution, 0, &message);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << "bit " << bit;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("from rank 0: contribution:0 was damaged"));
+  }
+}
+
+TEST_F(MailboxTest, SizeThatMemoryHasNotIsResourceExhausted) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  fault_ = [&](Transfer* transfer) {
+    std::memcpy(&transfer->bytes[24], &kHuge, sizeof(kHuge));
+  };
+  receiver_.Expect(0, MakeHeader(0), kHuge);
+  Send(40);
+  EXPECT_EQ(Take().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(MailboxTest, EveryDamagedByteOfTheHeaderIsAnErrorThatNamesThePeer) {

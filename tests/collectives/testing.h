@@ -4,6 +4,7 @@
 #define TF_GC_TESTS_COLLECTIVES_TESTING_H_
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,6 +21,8 @@
 #include "ops/collectives/hop.h"
 #include "ops/collectives/mailbox.h"
 #include "ops/collectives/topology.h"
+#include "ops/wire/checksum.h"
+#include "ops/wire/header.h"
 #include "tests/collectives/in_process_transport.h"
 
 namespace tf_gc {
@@ -80,6 +83,20 @@ inline void ExpectDataLoss(const absl::Status& status,
                            const std::string& message) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr(message));
+}
+
+// Gives a message that was damaged, and is all in one transfer, a checksum that
+// fits: as if the peer had made it so.
+inline void SealAgain(Transfer* transfer) {
+  uint8_t* const bytes = transfer->bytes.data();
+  int64_t size;
+  std::memcpy(&size, bytes + 24, sizeof(size));
+  if (size < kHeaderSize ||
+      size > static_cast<int64_t>(transfer->bytes.size())) {
+    return;
+  }
+  const uint32_t checksum = Checksum(bytes + kHeaderSize, size - kHeaderSize);
+  std::memcpy(bytes + 20, &checksum, sizeof(checksum));
 }
 
 // Lets transfers overtake one another, and arrive on threads of their own.

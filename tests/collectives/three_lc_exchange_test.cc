@@ -527,6 +527,7 @@ class DamagedBodyTest : public testing::TestWithParam<const char*> {
       std::memcpy(&size, bytes + 24, sizeof(size));
       damage(&size, bytes + kHeaderSize);
       std::memcpy(bytes + 24, &size, sizeof(size));
+      SealAgain(transfer);
     })[1];
   }
 };

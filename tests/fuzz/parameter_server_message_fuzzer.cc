@@ -37,6 +37,8 @@ void Mend(Kind kind, uint32_t tag, int64_t version, Buffer* bytes) {
   Write(version, 16, bytes);
   Write(int64_t{1}, 24, bytes);  // step
   Write(static_cast<uint64_t>(bytes->size()), 32, bytes);
+  Write(uint32_t{0}, 44, bytes);  // reserved
+  SealMessage(bytes->data(), bytes->size());
 }
 
 void FuzzFrame(Kind kind, const Buffer& bytes) {

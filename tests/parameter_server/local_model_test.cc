@@ -173,7 +173,8 @@ TEST(LocalModelTest, DamagedPullsChangeNothingOrAreWhole) {
   fixture.EndUpdate();
   const Buffer message = worker.PullFrom(fixture.server());
   int64_t applied = 0;
-  ForEachDamage(message, [&](const Buffer& damaged) {
+  ForEachDamage(message, [&](Buffer damaged) {
+    SealIfMessage(&damaged);
     Worker other(variables);
     ExpectOk(other.Apply(whole));
     const absl::Status status = other.Apply(damaged);
@@ -445,23 +446,25 @@ TEST(LocalModelTest, MessagesAreThoseOfTheDocumentation) {
   fixture.PublishWhole(5);
   worker.Follow(fixture.server());
   EXPECT_EQ(worker.Push({{1, -0.5f, 0.5f, 0}}),
-            (Buffer{'T',  'F', 'G',  'C',  4,    0x20, 0,    0,  //
-                    1,    0,   0,    0,                          //
-                    0,    0,   0,    0,                          //
-                    3,    0,   0,    0,    0,    0,    0,    0,  //
-                    1,    0,   0,    0,    0,    0,    0,    0,  //
-                    0x33, 0,   0,    0,    0,    0,    0,    0,  //
-                    5,    10,  8,                                //
-                    0,    0,   0x80, 0x3f, 0x7f, 0xc0, 0x40, 0}));
+            (Buffer{'T',  'F',  'G',  'C',  5,    0x20, 0,    0,  //
+                    1,    0,    0,    0,                          //
+                    0,    0,    0,    0,                          //
+                    3,    0,    0,    0,    0,    0,    0,    0,  //
+                    1,    0,    0,    0,    0,    0,    0,    0,  //
+                    0x3b, 0,    0,    0,    0,    0,    0,    0,  //
+                    0xf0, 0xb8, 0xa2, 0x9c, 0,    0,    0,    0,  //
+                    5,    10,   8,                                //
+                    0,    0,    0x80, 0x3f, 0x7f, 0xc0, 0x40, 0}));
   fixture.Set(5, {0.5f, -0.5f, 0.2f, 0});
   fixture.EndUpdate();
   EXPECT_EQ(worker.PullFrom(fixture.server()),
-            (Buffer{'T',  'F',  'G',  'C',  4,   0x21, 0, 0,  //
+            (Buffer{'T',  'F',  'G',  'C',  5,   0x21, 0, 0,  //
                     1,    0,    0,    0,                      //
                     0xc1, 0x5c, 0x02, 0x89,                   //
                     4,    0,    0,    0,    0,   0,    0, 0,  //
                     2,    0,    0,    0,    0,   0,    0, 0,  //
-                    0x30, 0,    0,    0,    0,   0,    0, 0,  //
+                    0x38, 0,    0,    0,    0,   0,    0, 0,  //
+                    0x21, 0x20, 0xc4, 0x62, 0,   0,    0, 0,  //
                     5,    3,    5,                            //
                     0,    0,    0,    0x3f, 0xae}));
   worker.Follow(fixture.server());

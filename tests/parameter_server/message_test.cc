@@ -39,14 +39,16 @@ Buffer ExampleMessage() {
 Buffer ExampleBytes() {
   return {
       'T',  'F',  'G',  'C',                        // magic number
-      4,                                            // version
+      5,                                            // version
       0x21,                                         // pull
       0,    0,                                      // reserved
       3,    0,    0,    0,                          // entries
       4,    3,    2,    1,                          // tag
       0x15, 0x14, 0x13, 0x12, 0x11, 0, 0,    0,     // version of the model
       0x18, 0x17, 0x16, 0,    0,    0, 0,    0,     // step of the model
-      58,   0,    0,    0,    0,    0, 0,    0,     // size
+      66,   0,    0,    0,    0,    0, 0,    0,     // size
+      0x97, 0x2d, 0xd5, 0xba,                       // checksum
+      0,    0,    0,    0,                          // reserved
       5,    3,    3,    1,    2,    3,              // three bytes of 3LC
       0xac, 2,    0,    4,    0,    0, 0x80, 0x3f,  // 300 = 0x2c + 2 * 128
       0xac, 2,    12,   0,
@@ -102,7 +104,7 @@ TEST(MessageTest, IsReadAsItWasWritten) {
   ASSERT_EQ(message.entries.size(), 3);
   EXPECT_EQ(message.entries[0].id, 5);
   EXPECT_EQ(message.entries[0].codec, Codec::kThreeLc);
-  EXPECT_EQ(message.entries[0].body, bytes.data() + 43);
+  EXPECT_EQ(message.entries[0].body, bytes.data() + 51);
   EXPECT_EQ(message.entries[0].size, 3);
   EXPECT_EQ(message.entries[1].id, 300);
   EXPECT_EQ(message.entries[1].size, 4);
@@ -124,15 +126,17 @@ TEST(MessageTest, EveryWrongFieldIsNamed) {
       {"bytes behind the last entry", 8, 2},
       {"the version of the model", 23, 0x80},
       {"the step of the model", 31, 0x80},
-      {"the size", 32, 59},
+      {"the size", 32, 67},
       {"the size", 39, 1},
-      {"the codec of entry 0 is 14", 41, 14},
-      {"the codec of entry 0 is 9", 41, 9},
-      {"the size of entry 0", 42, 0x7f},
+      {"second reserved field", 44, 1},
+      {"the codec of entry 0 is 14", 49, 14},
+      {"the codec of entry 0 is 9", 49, 9},
+      {"the size of entry 0", 50, 0x7f},
   };
   for (const auto& c : cases) {
     Buffer bytes = ExampleBytes();
     bytes[c.byte] = c.value;
+    SealMessage(bytes.data(), bytes.size());
     Message message;
     ExpectDataLoss(Read(Kind::kPull, bytes, &message), c.words);
   }
@@ -146,7 +150,8 @@ TEST(MessageTest, OtherWireVersionIsFailedPrecondition) {
 }
 
 TEST(MessageTest, DamagedMessagesAreErrorsOrHaveTheirBodiesWithin) {
-  ForEachDamage(ExampleBytes(), [](const Buffer& bytes) {
+  ForEachDamage(ExampleBytes(), [](Buffer bytes) {
+    SealIfMessage(&bytes);
     Message message;
     const absl::Status status = Read(Kind::kPull, bytes, &message);
     if (!status.ok()) {
@@ -161,6 +166,18 @@ TEST(MessageTest, DamagedMessagesAreErrorsOrHaveTheirBodiesWithin) {
       EXPECT_LE(entry.body + entry.size, bytes.data() + bytes.size());
     }
   });
+}
+
+TEST(MessageTest, EveryDamagedBitIsAnError) {
+  for (size_t bit = 0; bit < 8 * ExampleBytes().size(); ++bit) {
+    Buffer bytes = ExampleBytes();
+    bytes[bit / 8] ^= 1 << (bit % 8);
+    Message message;
+    const absl::Status status = Read(Kind::kPull, bytes, &message);
+    EXPECT_EQ(status.code(), bit / 8 == 4
+                                 ? absl::StatusCode::kFailedPrecondition
+                                 : absl::StatusCode::kDataLoss);
+  }
 }
 
 TEST(PullRequestTest, ComesBack) {

@@ -278,6 +278,14 @@ class Worker {
   int64_t version_ = 0, step_ = 0;
 };
 
+// Gives what was a message a checksum that fits, as if its sender had made it
+// so.
+inline void SealIfMessage(Buffer* bytes) {
+  if (bytes->size() >= kMessageHeaderSize) {
+    SealMessage(bytes->data(), bytes->size());
+  }
+}
+
 // Calls check(bytes) for all beginnings of a message, and for the message with
 // each byte changed.
 inline void ForEachDamage(const Buffer& message,
