@@ -45,10 +45,11 @@ class Run(NamedTuple):
 
     group: str
     title: str
-    # Of 3LC what the scale is a multiple of, and how many times; one of _SPARSE; "signs" or, merged
-    # as in Marsit, "merged signs"; or None without compression.
+    # Of 3LC what the scale is a multiple of ("max", "mean", "rms" of all values, or the "unit" of
+    # each, for one worker the part of a sum), and how many times; one of _SPARSE; "signs" or,
+    # merged as in Marsit, "merged signs"; or None without compression.
     system: str | None = None
-    multiplier: float = 3.0
+    multiplier: float = 5.0
     # Of what Adam's second moment is the mean: the squares of what is "delivered", or the workers'
     # own squares, of each "element" or of "rank-1" form, `factor` times.
     second_moment: str = "rank-1"
@@ -64,6 +65,13 @@ class Run(NamedTuple):
 
 
 _SPARSE = ("own top-k", "leader's top-k", "leader's chunks", "leader's strided chunks")
+
+
+_UNITS = ("rank-1", "row", "column", "block", "element")
+
+
+def _three_lc(group, title, units="rank-1", **kwargs):
+    return Run(group, title, "unit", units=units, **kwargs)
 
 
 def _of_signs(system, title):
@@ -87,21 +95,22 @@ RUNS = (
     Run("second moment", "uncompressed, of each element", second_moment="element"),
     Run("second moment", "uncompressed, rank 1"),
     Run("second moment", "uncompressed, rank 1, doubled", factor=2.0),
-    Run("second moment", "3LC of the mean, Keras's Adam", "mean", second_moment="delivered"),
-    Run("second moment", "3LC of the mean, of each element", "mean", second_moment="element"),
-    Run("second moment", "3LC of the mean, rank 1", "mean"),
-    Run("second moment", "3LC of the mean, rank 1, doubled", "mean", factor=2.0),
+    _three_lc("second moment", "3LC, Keras's Adam", second_moment="delivered"),
+    _three_lc("second moment", "3LC, of each element", second_moment="element"),
+    _three_lc("second moment", "3LC, rank 1"),
+    _three_lc("second moment", "3LC, rank 1, doubled", factor=2.0),
     Run("scale", "1 x the largest value, Keras's Adam", "max", 1.0, second_moment="delivered"),
     Run("scale", "1 x the largest value", "max", 1.0),
     Run("scale", "0.5 x the largest value", "max", 0.5),
     Run("scale", "2 x the root mean square", "rms", 2.0),
     Run("scale", "2 x the mean", "mean", 2.0),
+    Run("scale", "3 x the mean", "mean", 3.0),
     Run("scale", "4 x the mean", "mean", 4.0),
-    Run("scale", "6 x the mean", "mean", 6.0),
+    *(_three_lc("scale", f"{k} units", multiplier=float(k)) for k in (2, 3, 4, 5, 6, 8, 12)),
     Run("units", "largest value, rank 1", "max", 0.5, units="rank-1"),
-    *(Run("units", f"mean, {u}", "mean", units=u) for u in ("rank-1", "row", "column", "block")),
-    Run("units", "mean, each element", "mean", units="element"),
-    Run("shards", "4 x the mean, no exact shard", "mean", 4.0, has_own_shard=False),
+    *(Run("units", f"3 x the mean, {u}", "mean", 3.0, units=u) for u in _UNITS),
+    *(_three_lc("units", f"5 units, {u}", units=u) for u in _UNITS),
+    _three_lc("shards", "5 units, no exact shard", has_own_shard=False),
     *itertools.chain.from_iterable(map(_of_sparse, _SPARSE)),
     Run(
         "sparse",
@@ -157,7 +166,8 @@ class Variable:
         kept = []
         for worker, of_worker in enumerate(values):
             is_own = run.has_own_shard & (shards == worker)
-            sent = tf.where(is_own, of_worker, _quantize(of_worker, units, run, ~is_own))
+            part = FLAGS.workers**-0.5
+            sent = tf.where(is_own, of_worker, _quantize(of_worker, units, run, ~is_own, part))
             kept.append(of_worker - sent)
             total += sent
         self.keep(kept)
@@ -208,13 +218,14 @@ _FORMS = {
 }
 
 
-def _quantize(values, units, run, counts):
-    """Returns M u q of 3LC, with M from those magnitudes that count."""
+def _quantize(values, units, run, counts, part=1.0):
+    """Returns M u q of 3LC, with M from those magnitudes that count, or from a part of the unit."""
     magnitudes = tf.abs(values) / units
     counted = tf.where(counts, magnitudes, 0.0)
     number = float(max(1, counts.sum()))
     largest = tf.reduce_max(counted)
     statistic = {
+        "unit": part,
         "max": largest,
         "mean": tf.reduce_sum(counted) / number,
         "rms": tf.sqrt(tf.reduce_sum(tf.square(counted)) / number),

@@ -154,7 +154,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 
         Raises:
           RuntimeError: called outside `strategy.run`.
-          ValueError: `reduce_op` is something else.
+          ValueError: `reduce_op` is something else, or this is in a function with
+            jit_compile=True.
         """
         replica_context = tf.distribute.get_replica_context()
         if replica_context is None or replica_context.strategy is not self:
@@ -162,6 +163,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         reduce_op = getattr(reduce_op, "value", reduce_op)
         if reduce_op not in ("SUM", "MEAN"):
             raise ValueError(f"reduce_op must be 'SUM' or 'MEAN', got {reduce_op!r}")
+        internals.check_not_compiled()
         pairs = list(grads_and_vars)
         if self._local_training:
             self._local_training.begin_step([variable for _, variable in pairs])

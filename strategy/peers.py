@@ -66,5 +66,7 @@ def _answers(address):
 @contextlib.contextmanager
 def _answering(address):
     port = _host_and_port(address)[1]
-    with socket.create_server(("", port), backlog=128):
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    with socket.create_server(("", port), family=family, backlog=128, dualstack_ipv6=both):
         yield

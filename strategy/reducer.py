@@ -43,6 +43,7 @@ class _Bucket:
     compressor: Compressor
     dtypes: tuple[tf.DType, ...]
     names: tuple[str | None, ...]  # None for statistics
+    user: Any  # one for each optimizer
 
 
 class GradientReducer:
@@ -91,7 +92,7 @@ class GradientReducer:
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
         step = self._residuals.count_step(counter)
-        options = (reduce_op, step, with_second_moments)
+        options = (reduce_op, step, with_second_moments, unwrap(counter)._unique_id)
         shared = [entry for entry in entries if self._shares(entry, with_second_moments)]
         if not shared:
             return self._reduce_entries(entries, *options)
@@ -127,15 +128,16 @@ class GradientReducer:
             _Entry(gradient, variable, Uncompressed())
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
-        return self._reduce_entries(entries, reduce_op, tf.zeros([], tf.int64), False)
+        return self._reduce_entries(entries, reduce_op, tf.zeros([], tf.int64), False, "exactly")
 
     def traffic(self):
         """Returns the `Traffic` of all buckets so far."""
-        steps = values = uncompressed = sent = received = results = of_moments = 0
+        values = uncompressed = sent = received = results = of_moments = 0
+        steps = collections.Counter()
         variables = []
-        for bucket in self._buckets.values():
+        for bucket in list(self._buckets.values()):  # another thread may be tracing
             counts = ops.bucket_traffic(bucket.handle)
-            steps = max(steps, int(counts.steps))
+            steps[bucket.user] = max(steps[bucket.user], int(counts.steps))
             sent += int(counts.bytes_sent)
             received += int(counts.bytes_received)
             results += int(counts.result_bytes_sent)
@@ -153,7 +155,7 @@ class GradientReducer:
                 if name is not None
             ]
         return Traffic(
-            steps=steps,
+            steps=steps.total(),
             bytes_sent=sent,
             bytes_received=received,
             result_bytes_sent=results,
@@ -189,11 +191,11 @@ class GradientReducer:
                 reduced[i] = result
         return reduced
 
-    def _reduce_bucket(self, entries, reduce_op, step, with_second_moments):
+    def _reduce_bucket(self, entries, reduce_op, step, with_second_moments, user):
         compressor = entries[0].compressor
         gradients = [entry.gradient for entry in entries]
         variables = [entry.variable for entry in entries]
-        bucket = self._bucket(entries)
+        bucket = self._bucket(entries, user)
         with tf.device(self._device):
             exchange = Exchange(
                 bucket=bucket.handle,
@@ -228,7 +230,7 @@ class GradientReducer:
                 slots[slot].append(self._residuals.local(variable, slot, shape))
         return slots
 
-    def _bucket(self, entries):
+    def _bucket(self, entries, user):
         """The same variables share a bucket in every trace."""
         compressor = entries[0].compressor
         dtypes = tuple(entry.gradient.dtype for entry in entries)
@@ -240,7 +242,7 @@ class GradientReducer:
             )
             with tf.init_scope(), tf.device(self._device):
                 handle = ops.bucket(str(next(_bucket_keys)), len(entries), _label(names))
-            self._buckets[key] = _Bucket(handle, compressor, dtypes, names)
+            self._buckets[key] = _Bucket(handle, compressor, dtypes, names, user)
         return self._buckets[key]
 
 

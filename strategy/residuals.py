@@ -66,7 +66,8 @@ class Residuals(internals.Trackable):
         if key not in self._names:
             name = checkpoint_name(name_of(variable))
             self._names[key] = unused_name(name, self._names.values())
-            weakref.finalize(unwrap(variable), self._forget, key)
+            # Not when the program ends, with half of TensorFlow gone.
+            weakref.finalize(unwrap(variable), self._forget, key).atexit = False
         name = self._names[key] if slot == "residual" else f"{self._names[key]}:{slot}"
         with tf.init_scope(), tf.device(self._device):
             # Not by the strategy: that would broadcast zeros from the chief.

@@ -63,6 +63,9 @@ from tensorflow.python.framework.tensor_conversion_registry import (
 )
 
 # 2.17 to 2.21.
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+# 2.17 to 2.21.
 from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
 
 # 2.17 to 2.21.
@@ -93,6 +96,20 @@ def placed_on(device):
     """Places operations on a device, whatever scope this is in."""
     with colocate_with(None, ignore_existing=True), tf.device(device):
         yield
+
+
+def check_not_compiled():
+    """Refuses what XLA could not compile.
+
+    Raises:
+      ValueError: a function with jit_compile=True is being traced.
+    """
+    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        raise ValueError(
+            "tf_gc exchanges gradients outside of XLA: use model.compile(jit_compile=False) or, in "
+            "a loop of your own, tf.function(jit_compile=True) for the forward and backward pass "
+            "alone, and the optimizer outside of it"
+        )
 
 
 def call_only_replica(extended, replica, fn, args, kwargs):

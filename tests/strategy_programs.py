@@ -170,9 +170,9 @@ def _data(batches=4, batch_size=16, structure="tuple"):
     return tf.data.Dataset.from_tensor_slices(examples).batch(batch_size).with_options(options)
 
 
-def fit(compression, **arguments):
+def fit(*arguments, **kwargs):
     """Trains; evaluates and predicts, too, if it is told to."""
-    return fit_model(compression, **arguments)[0]
+    return fit_model(*arguments, **kwargs)[0]
 
 
 def fit_model(
@@ -184,12 +184,19 @@ def fit_model(
     structure="tuple",
     run_eagerly=False,
     evaluate=False,
+    jit_compile=False,
     **optimizer_arguments,
 ):
     """Does what `fit` does; returns the model, too."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
     model = _compiled(
-        strategy, optimizer, optimizer_arguments, structure, steps_per_execution, run_eagerly
+        strategy,
+        optimizer,
+        optimizer_arguments,
+        structure,
+        steps_per_execution,
+        run_eagerly,
+        jit_compile,
     )
     history = model.fit(_data(batches, structure=structure), epochs=epochs, verbose=0)
     result = {
@@ -249,6 +256,7 @@ def _compiled(
     structure="tuple",
     steps_per_execution=1,
     run_eagerly=False,
+    jit_compile=False,
 ):
     """A model of whichever Keras `tf.keras` is; its layers are built by `fit`."""
     keras = tf.keras
@@ -261,6 +269,7 @@ def _compiled(
             metrics=["accuracy"],
             steps_per_execution=steps_per_execution,
             run_eagerly=run_eagerly,
+            jit_compile=jit_compile,
         )
     return model
 
@@ -322,6 +331,7 @@ def two_models_of_one_shape():
         "count": len(strategy.residuals),
         "differ": not np.array_equal(*residuals),
         "nonzero": all(np.abs(r).sum() > 0 for r in residuals),
+        "steps": strategy.traffic.steps,
         "weights": fingerprint([v.numpy() for m in models for v in m.trainable_variables]),
     }
 

@@ -202,11 +202,18 @@ class KerasTest(parameterized.TestCase):
         self.assertTrue(result["finite"])
         self.assertGreater(result["compressed_steps"], 0)
 
+    @parameterized.parameters(False, True)
+    def test_a_compiled_step_is_refused_in_words_that_help(self, legacy_keras):
+        cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
+        for error in cluster.outcomes(programs.fit, tf_gc.ThreeLC(), jit_compile=True):
+            self.assertIn("use model.compile(jit_compile=False)", str(error))
+
     def test_two_models_of_one_shape_keep_separate_residuals(self):
         result = one(shared_cluster(2).run(programs.two_models_of_one_shape))
         self.assertEqual(result["count"], 4)
         self.assertTrue(result["differ"])
         self.assertTrue(result["nonzero"])
+        self.assertEqual(result["steps"], 6)  # three of each
 
     def test_residuals_outlive_a_second_fit_and_a_new_trace(self):
         result = one(shared_cluster(2).run(programs.fit_twice))

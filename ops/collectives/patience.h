@@ -20,8 +20,8 @@ class Patience {
   using Report = std::function<void(double seconds)>;
 
   // No end if timeout_seconds is 0.
-  explicit Patience(double timeout_seconds, Clock::duration first_report =
-                                                std::chrono::seconds(30))
+  explicit Patience(double timeout_seconds,
+                    Clock::duration first_report = std::chrono::seconds(30))
       : timeout_(timeout_seconds > 0 ? timeout_seconds : kLongestSeconds),
         first_report_(first_report) {
     Progress();
