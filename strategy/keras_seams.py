@@ -23,6 +23,7 @@ import functools
 import sys
 
 import tensorflow as tf
+from absl import logging
 from tf_gc.strategy import second_moments, worker_step
 from tf_gc.strategy.variables import name_of
 
@@ -30,27 +31,49 @@ from tf_gc.strategy.variables import name_of
 def redirect():
     """Makes Keras 3 and tf_keras, where imported, work with compression.
 
-    Done once for each. Under other strategies they work as before.
-
-    Raises:
-      RuntimeError: this version of Keras has no such place.
+    Done once for each. Under other strategies they work as before. Where a version of Keras has
+    not got a place, an object of the class that should have it cannot be made under a strategy
+    with compression; programs without one do not notice.
     """
     for module_name, class_name, function_name, wrap in _SEAMS:
         module = sys.modules.get(module_name)
         if module is None:
             continue
         owner = getattr(module, class_name, None) if class_name else module
-        function = getattr(owner, function_name, None)
-        if function is None:
-            raise RuntimeError(
-                f"tf_gc does not know this version of {module_name.split('.')[0]}: {module_name} "
-                f"has no {function_name}. Install the version that TensorFlow asks for, or use "
-                "strategy.reduce_gradients in a loop of your own"
-            )
-        if not hasattr(function, "_tf_gc_redirected"):
-            redirected = functools.wraps(function)(wrap(function))
-            redirected._tf_gc_redirected = True
-            setattr(owner, function_name, redirected)
+        if hasattr(owner, function_name):
+            _replace(owner, function_name, wrap)
+            continue
+        message = _UNKNOWN.format(
+            keras=module_name.split(".")[0],
+            place=".".join(filter(None, (module_name, class_name, function_name))),
+        )
+        if isinstance(owner, type):
+            _replace(owner, "__init__", functools.partial(_refuse_to_make, message))
+        else:
+            logging.log_first_n(logging.WARNING, message, 1)
+
+
+_UNKNOWN = (
+    "tf_gc does not know this version of {keras}, which has no {place}. Install the version that "
+    "TensorFlow asks for, or use strategy.reduce_gradients in a loop without {keras}"
+)
+
+
+def _replace(owner, name, wrap):
+    function = getattr(owner, name)
+    if not hasattr(function, "_tf_gc_redirected"):
+        redirected = functools.wraps(function)(wrap(function))
+        redirected._tf_gc_redirected = True
+        setattr(owner, name, redirected)
+
+
+def _refuse_to_make(message, init):
+    def make(instance, *args, **kwargs):
+        if getattr(tf.distribute.get_strategy(), "compression", None) is not None:
+            raise RuntimeError(message)
+        return init(instance, *args, **kwargs)
+
+    return make
 
 
 def _reduce_with_strategy(reduction):

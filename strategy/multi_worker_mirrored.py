@@ -173,6 +173,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         others = [i for i, (g, _) in enumerate(pairs) if g is not None and i not in set(handled)]
         reduced = {}
         if handled:
+            self._residuals.name([variable for _, variable in pairs])
             results = self._reduce(
                 [pairs[i][0] for i in handled],
                 [pairs[i][1] for i in handled],
@@ -181,6 +182,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
                 with_second_moments=with_second_moments,
             )
             reduced.update(zip(handled, results, strict=True))
+            self._residuals.report_restored()
         if others:
             results = replica_context.all_reduce(reduce_op, [pairs[i][0] for i in others])
             reduced.update(zip(others, results, strict=True))

@@ -5,6 +5,7 @@ import weakref
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.variables import checkpoint_name, name_of, unused_name, unwrap
 
@@ -32,6 +33,8 @@ class Residuals(internals.Trackable):
         self._saved = {}  # checkpoint name -> SyncOnReadVariable
         self._names = {}  # id of a variable -> its name in checkpoints
         self._slots = collections.defaultdict(dict)  # id of a variable -> slot -> checkpoint name
+        self._maybe_initialize_trackable()
+        self._fresh = []  # names that were new after a restore
 
     def __len__(self) -> int:
         return sum("residual" in slots for slots in self._slots.values())
@@ -56,6 +59,29 @@ class Residuals(internals.Trackable):
         with tf.device(self._device):
             return counter.assign_add(1) - 1
 
+    def name(self, variables):
+        """Gives variables their names in checkpoints, of which equal ones are numbered in order."""
+        for variable in variables:
+            key = unwrap(variable)._unique_id
+            if key not in self._names:
+                name = checkpoint_name(name_of(variable))
+                self._names[key] = unused_name(name, self._names.values())
+                # Not when the program ends, with half of TensorFlow gone.
+                weakref.finalize(unwrap(variable), self._forget, key).atexit = False
+
+    def report_restored(self):
+        """Logs which variables found nothing in a checkpoint that was restored, if any."""
+        if not self._fresh:
+            return
+        unused = ", ".join(sorted(self._deferred_dependencies)) or "none"
+        logging.warning(
+            "tf_gc: the checkpoint has no residuals for %s, which begin at 0. Those that have "
+            "found no variable so far: %s",
+            ", ".join(self._fresh),
+            unused,
+        )
+        self._fresh.clear()
+
     def _get(self, variable, slot, shape, dtype=tf.float32, aggregation=tf.VariableAggregation.SUM):
         key = unwrap(variable)._unique_id
         if slot not in self._slots[key]:
@@ -63,11 +89,7 @@ class Residuals(internals.Trackable):
         return self._saved[self._slots[key][slot]]
 
     def _create(self, key, variable, slot, shape, dtype, aggregation):
-        if key not in self._names:
-            name = checkpoint_name(name_of(variable))
-            self._names[key] = unused_name(name, self._names.values())
-            # Not when the program ends, with half of TensorFlow gone.
-            weakref.finalize(unwrap(variable), self._forget, key).atexit = False
+        self.name([variable])
         name = self._names[key] if slot == "residual" else f"{self._names[key]}:{slot}"
         with tf.init_scope(), tf.device(self._device):
             # Not by the strategy: that would broadcast zeros from the chief.
@@ -75,11 +97,13 @@ class Residuals(internals.Trackable):
             made = _WorkersVariable(self._strategy(), [local], aggregation)
             self._saved[name] = made
             self._slots[key][slot] = name
+            if self._update_uid >= 0 and name not in self._deferred_dependencies:
+                self._fresh.append(name)
             self._handle_deferred_dependencies(name, made)
 
     def _forget(self, key):
         del self._names[key]
-        for name in self._slots.pop(key).values():
+        for name in self._slots.pop(key, {}).values():
             del self._saved[name]
 
     def _trackable_children(self, save_type=internals.SaveType.CHECKPOINT, **kwargs):

@@ -5,9 +5,11 @@ Every function runs in all workers at the same time, and returns plain values.
 
 import hashlib
 import pathlib
+import unittest.mock
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 import tf_gc
 
@@ -376,6 +378,37 @@ def restore(directory, saved_by):
     variable = _variable(strategy)
     strategy.residuals.of(variable)
     return _residual(strategy, variable)
+
+
+def residuals_of_equal_names(policy, directory=None):
+    """Three variables of one name, of two sizes; returns which has which residual's name.
+
+    With a directory they are saved there, or restored if there is a checkpoint.
+    """
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=policy)
+    variables = [_variable(strategy, shape) for shape in ((64, 64), (32, 32), (48, 48))]
+    saved = tf.train.Checkpoint(residuals=strategy.residuals)
+    if directory and tf.train.latest_checkpoint(f"{directory}/{rank()}"):
+        saved.read(tf.train.latest_checkpoint(f"{directory}/{rank()}"))
+
+    @tf.function
+    def step():
+        def replica_step():
+            gradients = [tf.ones(v.shape) * (rank() + 1) for v in variables]
+            strategy.reduce_gradients(zip(gradients, variables, strict=True))
+
+        strategy.run(replica_step)
+
+    with unittest.mock.patch.object(logging, "warning") as warning:
+        step()
+    names = {
+        name: tuple(child.shape)
+        for name, child in strategy.residuals._trackable_children().items()
+        if ":" not in name
+    }
+    if directory:
+        saved.save(f"{directory}/{rank()}/checkpoint")
+    return names, [call.args[0] % call.args[1:] for call in warning.call_args_list]
 
 
 def _trained(steps):

@@ -229,6 +229,25 @@ class CheckpointTest(parameterized.TestCase):
         self.assertGreater(np.abs(sum(saved)).max(), 0)
         np.testing.assert_allclose(sum(restored), sum(saved), atol=1e-5)
 
+    def test_equal_names_are_numbered_in_the_optimizers_order(self):
+        big_last = tf_gc.Policy(tf_gc.ThreeLC(1.0), rules={"^variable$": tf_gc.ThreeLC(1.0)})
+        expected = {"variable": (64, 64), "variable_1": (32, 32), "variable_2": (48, 48)}
+        for policy in tf_gc.ThreeLC(1.0), tf_gc.ThreeLC(), tf_gc.TopK(0.1), big_last:
+            for names, _ in shared_cluster(2).run(programs.residuals_of_equal_names, policy):
+                self.assertEqual(names, expected)
+
+    def test_variables_without_a_saved_residual_are_named(self):
+        few = tf_gc.Policy(tf_gc.ThreeLC(1.0), min_elements=2000)
+        with tempfile.TemporaryDirectory() as directory:
+            for policy, expected in (few, []), (tf_gc.ThreeLC(1.0), ["variable_1"]):
+                results = shared_cluster(2).run(
+                    programs.residuals_of_equal_names, policy, directory
+                )
+                for _, warnings in results:
+                    self.assertLen(warnings, len(expected))
+                    for warning, name in zip(warnings, expected, strict=True):
+                        self.assertIn(f"no residuals for {name}, which begin at 0", warning)
+
 
 class FailureTest(parameterized.TestCase):
     """Each on a cluster of its own, as a failed collective runtime stays failed."""

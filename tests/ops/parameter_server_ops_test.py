@@ -17,6 +17,7 @@ from tests.waiting import wait_until
 from tf_gc import ops
 
 _THC = "thc bits=4 truncation=2.15 headroom=1.2 seed=7 table=" + ",".join(map(str, range(16)))
+_HEADER = 48  # bytes of a message
 _CODECS = ("float32", "float16", "bfloat16", "int8", "three_lc", "three_lc scale=mean", _THC)
 _NAMES = itertools.count()
 _COUNTERS = (
@@ -387,15 +388,15 @@ class WaitingTest(OpTestCase):
         self.cluster.variables[0].assign([5.0, 6.0])
         self.cluster.end_update()
         for join in joins:
-            self.assertGreater(len(join()), 40)
+            self.assertGreater(len(join()), _HEADER)
         self.assertEqual(self.cluster.counters()["parked"], 0)
 
     def test_patience_ends(self):
-        self.assertLen(self.pull(1, 1000), 40)
+        self.assertLen(self.pull(1, 1000), _HEADER)
 
     def test_who_has_no_patience_or_another_version_does_not_wait(self):
-        self.assertLen(self.pull(1, 0), 40)
-        self.assertGreater(len(self.pull(9, _LONG)), 40)
+        self.assertLen(self.pull(1, 0), _HEADER)
+        self.assertGreater(len(self.pull(9, _LONG)), _HEADER)
 
     def test_a_pull_is_cancelled_with_its_step(self):
         function = tf.function(lambda: self.pull(1, _LONG)).get_concrete_function()
@@ -494,8 +495,8 @@ class StatisticsTest(OpTestCase):
         worker.step([tf.constant(testing.gaussian([100], 2)), tf.constant(0.0)])
         worker.follow()
         statistics = ops.server_statistics(cluster.server)
-        pushed = 40 + (3 + 104) + (3 + 5)
-        first = 40 + (2 + 2 + 400) + (3 + 4)
+        pushed = _HEADER + (3 + 104) + (3 + 5)
+        first = _HEADER + (2 + 2 + 400) + (3 + 4)
         self.assertEqual(
             cluster.counters(),
             {
@@ -506,7 +507,7 @@ class StatisticsTest(OpTestCase):
                 "dropped": 0,
                 "pulls": 2,
                 "bytes_pushed": pushed,
-                "bytes_pulled": first + 40 + (3 + 104),
+                "bytes_pulled": first + _HEADER + (3 + 104),
                 "encodings": 1,
                 "log_bytes": 104,
                 "pushes_in_round": 0,
@@ -522,7 +523,7 @@ class StatisticsTest(OpTestCase):
 
     def test_the_library_names_itself(self):
         wire_version, version = ops.library_version().numpy().decode().split(" ")
-        self.assertEqual(wire_version, "4")
+        self.assertEqual(wire_version, "5")
         self.assertEqual(version.split(".")[:2], tf.__version__.split(".")[:2])
 
 
