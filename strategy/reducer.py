@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tf_gc.strategy import second_moments
+from tf_gc.strategy import agreement, second_moments
 from tf_gc.strategy.statistics import Statistics
 from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unwrap
 
@@ -23,6 +23,10 @@ _GROUP_KEY = 0x7467_6300
 
 # The same on all workers, as these make the same buckets in the same order.
 _bucket_keys = itertools.count()
+_agreement_keys = itertools.count()
+
+# Bytes of a description of all buckets.
+_MOST_WORDS = 1 << 28
 
 
 @dataclasses.dataclass(eq=False)
@@ -178,15 +182,17 @@ class GradientReducer:
         self._shared.add(variable._unique_id)
         return with_second_moments or compressor.units == "second_moment"
 
-    def _reduce_entries(self, entries, *options):
+    def _reduce_entries(self, entries, reduce_op, *options):
         """Returns the reduced gradients, in the order of entries."""
         planned = [
             Gradient(e.compressor, e.gradient.dtype, unwrap(e.variable).shape.num_elements())
             for e in entries
         ]
         reduced = [None] * len(entries)
-        for indices in plan_buckets(planned, self._bucket_bytes):
-            results = self._reduce_bucket([entries[i] for i in indices], *options)
+        plan = list(plan_buckets(planned, self._bucket_bytes))
+        self._agree_on([[entries[i] for i in indices] for indices in plan], reduce_op)
+        for indices in plan:
+            results = self._reduce_bucket([entries[i] for i in indices], reduce_op, *options)
             for i, result in zip(indices, results, strict=True):
                 reduced[i] = result
         return reduced
@@ -230,12 +236,31 @@ class GradientReducer:
                 slots[slot].append(self._residuals.local(variable, slot, shape))
         return slots
 
+    def _agree_on(self, buckets, reduce_op):
+        """Makes sure, where a bucket is new, that all workers have the same ones."""
+        if all(_key(entries) in self._buckets for entries in buckets):
+            return
+        with tf.init_scope(), tf.device(self._device):
+            bucket = ops.bucket(f"agreement {next(_agreement_keys)}", 1, "what is reduced")
+
+            def gather(message):
+                data, sizes = ops.exchange_all_gather(
+                    message,
+                    bucket,
+                    group_key=_GROUP_KEY,
+                    group_size=self._workers,
+                    max_bytes=_MOST_WORDS,
+                    timeout_seconds=self._timeout_seconds,
+                )
+                return np.split(data.numpy(), np.cumsum(sizes.numpy())[:-1])
+
+            agreement.check(agreement.describe(buckets, reduce_op), self._rank, gather)
+
     def _bucket(self, entries, user):
         """The same variables share a bucket in every trace."""
-        compressor = entries[0].compressor
-        dtypes = tuple(entry.gradient.dtype for entry in entries)
-        key = (compressor, dtypes, *(unwrap(entry.variable)._unique_id for entry in entries))
+        key = _key(entries)
         if key not in self._buckets:
+            compressor, dtypes = key[:2]
             names = tuple(
                 None if isinstance(entry.variable, Statistics) else name_of(entry.variable)
                 for entry in entries
@@ -244,6 +269,12 @@ class GradientReducer:
                 handle = ops.bucket(str(next(_bucket_keys)), len(entries), _label(names))
             self._buckets[key] = _Bucket(handle, compressor, dtypes, names, user)
         return self._buckets[key]
+
+
+def _key(entries):
+    dtypes = tuple(entry.gradient.dtype for entry in entries)
+    ids = (unwrap(entry.variable)._unique_id for entry in entries)
+    return (entries[0].compressor, dtypes, *ids)
 
 
 def _label(names):

@@ -475,8 +475,7 @@ def bad_inputs(sparsity_multiplier=1.0, residual_shape=_SHAPE, bucket_rank=0, un
         )
 
 
-def different_compressors():
-    """Worker 0 compresses, the others do not."""
-    compression = tf_gc.ThreeLC() if rank() == 0 else tf_gc.Policy()
-    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
-    _reducer(strategy, _variable(strategy))(gaussian(0))
+def different_programs(compressions, names=("v", "v"), ops=("SUM", "SUM")):
+    """What each worker does is one of each."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compressions[rank()])
+    _reducer(strategy, _variable(strategy, name=names[rank()]), ops[rank()])(gaussian(0))

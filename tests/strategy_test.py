@@ -289,12 +289,45 @@ class FailureTest(parameterized.TestCase):
                 self.assertIsInstance(error, tf.errors.InvalidArgumentError)
                 self.assertRegex(error.message, message)
 
-    def test_workers_that_compress_differently_get_an_error_that_says_so(self):
-        with Cluster(2) as cluster:
-            errors = cluster.outcomes(programs.different_compressors)
-        for error in errors:
-            self.assertIsInstance(error, tf.errors.OpError)
-            self.assertIn("codec", error.message)
+    @parameterized.named_parameters(
+        (
+            "hyperparameter",
+            {"compressions": (tf_gc.ThreeLC(1.0), tf_gc.ThreeLC(1.75))},
+            ("the compressor of bucket 0", "sparsity_multiplier=1.0", "sparsity_multiplier=1.75"),
+        ),
+        (
+            "bits",
+            {"compressions": (tf_gc.THC(bits=2), tf_gc.THC(bits=4))},
+            ("the compressor of bucket 0", "bits=2", "bits=4"),
+        ),
+        (
+            "system",
+            {"compressions": (tf_gc.ThreeLC(1.0), tf_gc.Policy())},
+            ("the compressor of bucket 0", "ThreeLC(", "Uncompressed("),
+        ),
+        (
+            "name",
+            {"names": ("left", "right")},
+            ("the variables of bucket 0", "left float32(48, 64)", "right float32(48, 64)"),
+        ),
+        ("reduce_op", {"ops": ("SUM", "MEAN")}, ("the reduce_op", "SUM", "MEAN")),
+        (
+            "buckets",
+            {"compressions": (tf_gc.ThreeLC(1.0), tf_gc.ThreeLC())},
+            ("the number of buckets", "is 2 on worker 1", "1 on worker 0"),
+        ),
+    )
+    def test_workers_that_do_not_reduce_the_same_are_told_the_difference(self, arguments, words):
+        arguments = {"compressions": (tf_gc.ThreeLC(1.0),) * 2, **arguments}
+        errors = shared_cluster(2).outcomes(programs.different_programs, **arguments)
+        for rank, error in enumerate(errors):
+            self.assertIsInstance(error, ValueError)
+            field, *values = words
+            self.assertIn(field, str(error))
+            self.assertIn(f"on worker {1 - rank}", str(error))
+            if field != "the number of buckets" or rank == 0:
+                for value in values:
+                    self.assertIn(value, str(error))
 
 
 if __name__ == "__main__":

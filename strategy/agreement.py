@@ -1,0 +1,84 @@
+"""Before workers reduce anything together, they make sure that they are about to reduce the same.
+
+What one worker does otherwise than the others would give an error about sizes, an exchange that
+never ends, or, as with another hyper-parameter, wrong numbers without a word.
+"""
+
+import json
+import re
+
+import numpy as np
+import tensorflow as tf
+from tf_gc.strategy.statistics import Statistics
+from tf_gc.strategy.variables import name_of, unwrap
+
+import tf_gc
+from tf_gc import ops
+
+# Of objects that have no better text, such as functions.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def describe(buckets, reduce_op):
+    """Returns what all workers should agree on, by field.
+
+    Args:
+      buckets: lists of entries, each with a gradient, a variable and a compressor.
+      reduce_op: "SUM" or "MEAN".
+    """
+    wire_version, _ = ops.library_version().numpy().decode().split(" ")
+    fields = {
+        "version of tf_gc": tf_gc.__version__,
+        "version of the wire format": wire_version,
+        "version of TensorFlow": tf.__version__,
+        "reduce_op": reduce_op,
+        "number of buckets": len(buckets),
+    }
+    for number, entries in enumerate(buckets):
+        of_bucket = f"of bucket {number} of this step"
+        fields[f"compressor {of_bucket}"] = _ADDRESS.sub("", repr(entries[0].compressor))
+        fields[f"variables {of_bucket}"] = [_kind(entry) for entry in entries]
+    return fields
+
+
+def _kind(entry):
+    if isinstance(entry.variable, Statistics):
+        return f"second moments {entry.gradient.dtype.name}{entry.gradient.shape}"
+    shape = unwrap(entry.variable).shape
+    return f"{name_of(entry.variable)} {entry.gradient.dtype.name}{shape}"
+
+
+def check(fields, rank, gather):
+    """Compares the fields of all workers.
+
+    Args:
+      fields: of this worker, from `describe`.
+      rank: this worker's.
+      gather: gives the uint8 vectors of all workers for that of this one.
+
+    Raises:
+      ValueError: a worker has another value somewhere; it names worker, field and both.
+    """
+    message = np.frombuffer(json.dumps(fields).encode(), np.uint8)
+    for other, theirs in enumerate(map(_decode, gather(message))):
+        for field in (*fields, *(f for f in theirs if f not in fields)):
+            own, their = _first_difference(fields.get(field), theirs.get(field))
+            if own != their:
+                raise ValueError(
+                    f"the workers do not reduce the same gradients: the {field} is {their} on "
+                    f"worker {other}, and {own} on worker {rank}. All workers must run the same "
+                    "program"
+                )
+
+
+def _decode(message):
+    return json.loads(bytes(message).decode())
+
+
+def _first_difference(own, their):
+    """Of lists those elements that differ first."""
+    if not (isinstance(own, list) and isinstance(their, list)):
+        return own, their
+    missing = ["nothing"] * abs(len(own) - len(their))
+    pairs = zip(own + missing, their + missing, strict=False)
+    return next((pair for pair in pairs if pair[0] != pair[1]), (None, None))
