@@ -1,5 +1,6 @@
 #include "ops/wire/header.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -85,6 +86,19 @@ TEST(HeaderTest, ChecksumIsCrc32c) {
   const std::string text = "123456789";  // the check value of the standard
   EXPECT_EQ(Checksum(reinterpret_cast<const uint8_t*>(text.data()), 9),
             0xe3069283u);
+}
+
+TEST(HeaderTest, ChecksumOfManyBytesIsThatOfTheirParts) {
+  std::vector<uint8_t> bytes(500'000);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = (i * 2654435761u) >> 24;
+  for (const int64_t size : {49'151, 49'152, 49'160, 98'304, 500'000}) {
+    uint32_t in_parts = 0;
+    for (int64_t i = 0; i < size; i += 1000) {
+      const int64_t part = std::min<int64_t>(1000, size - i);
+      in_parts = Checksum(bytes.data() + i, part, in_parts);
+    }
+    EXPECT_EQ(Checksum(bytes.data(), size), in_parts) << size;
+  }
 }
 
 TEST(HeaderTest, EveryWrongFieldIsNamed) {
