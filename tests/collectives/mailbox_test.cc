@@ -261,16 +261,16 @@ TEST_F(MailboxTest, MessageThatNobodyTakesIsDeadlineExceeded) {
 }
 
 TEST(PatienceTest, DeadlineIsThatOfTheLastProgress) {
-  // 20 parts that come 20 ms apart take longer than the 100 ms of patience.
+  // 20 parts that come 0.1 s apart take longer than the second of patience.
   constexpr int64_t kSize = 64 + 20 * Mailbox::kPartSize;
   InProcessNetwork network(2);
   network.SetFault([](Transfer*) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
   });
-  Mailbox receiver(network.transport(1), 0.1);
+  Mailbox receiver(network.transport(1), 1);
   receiver.Expect(0, MakeHeader(0), kSize);
   std::thread sending([&] {
-    Mailbox sender(network.transport(0), 5);
+    Mailbox sender(network.transport(0), 60);
     SendMessage({1}, MakeHeader(kSize), MakeLongMessage(kSize), &sender);
     EXPECT_TRUE(sender.Flush().ok());
   });
