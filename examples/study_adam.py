@@ -65,8 +65,6 @@ class Run(NamedTuple):
 
 
 _SPARSE = ("own top-k", "leader's top-k", "leader's chunks", "leader's strided chunks")
-
-
 _UNITS = ("rank-1", "row", "column", "block", "element")
 
 

@@ -91,7 +91,7 @@ void Mailbox::Expect(int peer, const Header& header, int64_t max_size) {
 
 void Mailbox::OnHead(int peer, const Header& header, int64_t max_size,
                      const std::string& tag, const Bytes& head) {
-  Header read;
+  Header read{};
   absl::Status status = ReadHeader(head.data(), header, max_size, &read);
   const int64_t size = static_cast<int64_t>(read.size);
   Bytes message = head.Slice(0, size);
