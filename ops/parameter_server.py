@@ -8,13 +8,14 @@ server (`local_model`). One step of a worker, with each server:
     version, step = apply_pull(model, message, ids, shapes) worker
     ... = read_model(model, id, shape)                      worker, computes gradients
     push = encode_push(model, gradients, ...)               worker
-    accepted, ready = accumulate_push(server, push, ...)    server
-    settle_push(model, push, accepted)                      worker
+    answer = accumulate_push(server, push, ...)             server
+    settle_push(model, push, answer.accepted, answer.counted)  worker
 
 and the worker that is `ready` makes an update of the variables:
 
+    is_open = begin_update(server, answer.round)            server, in rounds; if it is:
     gradients = take_gradients(server, push, ...)           server
-    end_update(server, updated, multipliers, ids)           server, after the optimizer
+    end_update(server, answer.round, updated, ...)          server, after the optimizer
 
 The messages are uint8 tensors; docs/wire_format.md has their bytes. Pulls are
 3LC's shared compressed model pulls (Lim et al., MLSys 2019, section 3, figure
@@ -49,6 +50,8 @@ __all__ = [
     "accumulate_push",
     "add_variable",
     "apply_pull",
+    "begin_update",
+    "clean_up",
     "encode_push",
     "end_update",
     "library_version",
@@ -87,6 +90,7 @@ def parameter_server(
     max_staleness=-1,
     updates_per_version=1,
     lease_seconds=10.0,
+    container="",
     name=None,
 ):
     """Makes a parameter server's part of compressed training, or finds it.
@@ -102,6 +106,8 @@ def parameter_server(
       updates_per_version: int, asynchronously: how many updates make a version.
       lease_seconds: float, how long the update of a round may take until the
         next worker that pushes is asked to make it: whoever was to may have died.
+      container: str, where it is kept until `clean_up`, or until another program
+        begins: the name of a program that no other has, a slash, and more.
       name: Name of the op.
 
     Returns:
@@ -110,6 +116,7 @@ def parameter_server(
     Raises:
       tf.errors.InvalidArgumentError: there is a server of this name that was made
         with other arguments, or an argument is out of range.
+      tf.errors.FailedPreconditionError: another program has begun meanwhile.
     """
     return library.tf_gc_parameter_server(
         shared_name=shared_name,
@@ -118,8 +125,22 @@ def parameter_server(
         max_staleness=max_staleness,
         updates_per_version=updates_per_version,
         lease_seconds=lease_seconds,
+        container=container,
         name=name,
     )
+
+
+def clean_up(container, name=None):
+    """Frees all that a process has in a container, and that no op uses any more.
+
+    Args:
+      container: str, of `parameter_server` and `local_model`.
+      name: Name of the op.
+
+    Returns:
+      The op (None when executing eagerly).
+    """
+    return library.tf_gc_clean_up(container=container, name=name)
 
 
 def add_variable(server, variable, id, name, shape, push="float32", pull="float32", start_step=0):
@@ -159,18 +180,19 @@ def add_variable(server, variable, id, name, shape, push="float32", pull="float3
     )
 
 
-def local_model(shared_name, name=None):
+def local_model(shared_name, container="", name=None):
     """Makes a worker's copy of what one server publishes, or finds it.
 
     Args:
       shared_name: str, the name of the resource in this process; another one for
         each server, and each run of a program.
+      container: str, as that of `parameter_server`.
       name: Name of the op.
 
     Returns:
       A scalar resource handle.
     """
-    return library.tf_gc_local_model(shared_name=shared_name, name=name)
+    return library.tf_gc_local_model(shared_name=shared_name, container=container, name=name)
 
 
 def pull_request(model, ids, name=None):
@@ -317,7 +339,7 @@ def encode_push(
 
 
 def accumulate_push(server, push, master=True, name=None):
-    """Adds a worker's gradients to the round.
+    """Adds a worker's gradients to the round, once, however often a push comes.
 
     Args:
       server: handle from `parameter_server`.
@@ -327,11 +349,14 @@ def accumulate_push(server, push, master=True, name=None):
       name: Name of the op.
 
     Returns:
-      A named tuple of bool scalars. `accepted`: whether the push counts; in rounds
-      it does if it was computed on the version that the last update of its channel
+      A named tuple. `accepted`: bool scalar, whether the push counts; in rounds it
+      does if it was computed on the version that the last update of its channel
       has published, or a later one, and none is under way; asynchronously if it is
-      not too stale. `ready`: whether this worker now makes an update, from
-      `take_gradients` to `end_update`.
+      not too stale. `ready`: bool scalar, whether this worker now makes an update,
+      from `begin_update` (in rounds) to `end_update`. `round`: int64 scalar, the
+      number of the round. `counted`: int64 vector, the sequence numbers of those
+      earlier pushes of this worker that took part in an update, among those that it
+      had no answer to. The others will not, even if they come late.
 
     Raises:
       tf.errors.DataLossError: the push is damaged, or of a variable that was not
@@ -344,8 +369,7 @@ def accumulate_push(server, push, master=True, name=None):
 def take_gradients(server, push, ids, shapes, sparse_ids, sparse_shapes, name=None):
     """Gives the mean of a round's pushes or, asynchronously, what a push holds.
 
-    In rounds it closes the round until `end_update`, and gives the same again
-    until then.
+    In rounds, from `begin_update` to `end_update`, it gives the same again.
 
     Args:
       server: handle from `parameter_server`.
@@ -365,6 +389,7 @@ def take_gradients(server, push, ids, shapes, sparse_ids, sparse_shapes, name=No
       push after the other.
 
     Raises:
+      tf.errors.AbortedError: asynchronously, the worker has given up the push.
       tf.errors.InvalidArgumentError: a variable was not added, has another shape,
         or is in `sparse_ids` with a dense gradient.
     """
@@ -381,15 +406,33 @@ def take_gradients(server, push, ids, shapes, sparse_ids, sparse_shapes, name=No
     )
 
 
-def end_update(server, updated, multipliers, ids, channel=0, name=None):
-    """Ends an update of the variables.
-
-    In rounds it publishes the next version, opens the channel's next round, and
-    answers the pulls that wait. Asynchronously it counts the update: once there
-    are enough of them, the next pull publishes all that has been pulled before.
+def begin_update(server, round, channel=0, name=None):
+    """Closes a round until `end_update`, for its update.
 
     Args:
       server: handle from `parameter_server`.
+      round: int64 scalar, its number, from `accumulate_push`.
+      channel: int, whose round it is.
+      name: Name of the op.
+
+    Returns:
+      bool scalar: False if the update has been made already, by another worker
+      that had the lease.
+    """
+    return library.tf_gc_begin_update(server, round, channel=channel, name=name)
+
+
+def end_update(server, round, updated, multipliers, ids, channel=0, name=None):
+    """Ends an update of the variables.
+
+    In rounds it publishes the next version, opens the channel's next round, and
+    answers the pulls that wait, unless that was done before. Asynchronously it
+    counts the update: once there are enough of them, the next pull publishes all
+    that has been pulled before.
+
+    Args:
+      server: handle from `parameter_server`.
+      round: int64 scalar, its number; does not count asynchronously.
       updated: list of handles of the variables that the update has written to, so
         that this op comes after it.
       multipliers: float32 vector, by variable of `ids`: the multiplier s of 3LC's
@@ -407,7 +450,7 @@ def end_update(server, updated, multipliers, ids, channel=0, name=None):
         out of range.
     """
     return library.tf_gc_end_update(
-        server, updated, multipliers, ids=ids, channel=channel, name=name
+        server, round, updated, multipliers, ids=ids, channel=channel, name=name
     )
 
 
@@ -447,16 +490,18 @@ def set_server_step(server, step, name=None):
     return library.tf_gc_set_server_step(server, step, name=name)
 
 
-def settle_push(model, push, accepted, name=None):
+def settle_push(model, push, accepted, counted, name=None):
     """Tells a worker's copy of the model what has become of a push.
 
-    If it was not accepted, what it carried goes back into the residuals, where it
-    is finite: it is part of the next push.
+    And of earlier ones of its channel that had no answer. What the server did not
+    take goes back into the residuals, where it is finite: it is part of the next
+    push.
 
     Args:
       model: handle from `local_model`.
       push: uint8 vector from `encode_push`, of the same model.
       accepted: bool scalar, from `accumulate_push`.
+      counted: int64 vector, from `accumulate_push`.
       name: Name of the op.
 
     Returns:
@@ -465,7 +510,7 @@ def settle_push(model, push, accepted, name=None):
     Raises:
       tf.errors.DataLossError: the push is damaged, or not of this model.
     """
-    return library.tf_gc_settle_push(model, push, accepted, name=name)
+    return library.tf_gc_settle_push(model, push, accepted, counted, name=name)
 
 
 def server_statistics(server, name=None):

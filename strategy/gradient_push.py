@@ -57,18 +57,35 @@ class GradientPush:
             ready = tf.reduce_all(tf.stack([part.accepted for part in parts]))
         server = parts[-1].server
         with server.scope():
-            tf.cond(
+            updated = tf.cond(
                 ready,
                 lambda: server.updates.execute(
                     lambda: self._update(parts, apply), exclusive_resource_access=False
                 ),
                 lambda: tf.constant(0, tf.int64),
             )
-        for part in parts:
-            part.settle(part.accepted if self._synchronous else ready)
+        # An accepted push is part of a round. Asynchronously it counts once its update is made.
+        with tf.control_dependencies([] if self._synchronous else [updated]):
+            for part in parts:
+                part.settle(part.accepted if self._synchronous else ready)
 
     def _update(self, parts, apply):
         worker_step.mark_update()
+        round_ = parts[-1].round
+        if self._synchronous:
+            # Another worker may have had the lease meanwhile. No server's round ends before the
+            # variables of all servers are written: where one has, the rest is to be ended.
+            is_open = tf.reduce_all(tf.stack([part.begin_update(round_) for part in parts]))
+            tf.cond(is_open, lambda: self._apply(parts, apply), lambda: tf.constant(False))
+        else:
+            self._apply(parts, apply)
+        versions = []
+        for part in parts:
+            with tf.control_dependencies(versions):
+                versions.append(part.end_update(round_))
+        return versions[-1]
+
+    def _apply(self, parts, apply):
         gradients = [None] * len(self._variables)
         for part in parts:
             for index, gradient, second_moment in part.take():
@@ -76,11 +93,7 @@ class GradientPush:
                 if second_moment is not None:
                     second_moments.attach(gradients[index], second_moment)
         apply(list(zip(gradients, self._variables, strict=True)))
-        versions = []
-        for part in parts:
-            with tf.control_dependencies(versions):
-                versions.append(part.end_update())
-        return versions[-1]
+        return tf.constant(True)
 
 
 class _Part:
@@ -91,9 +104,10 @@ class _Part:
         self._channel = channel
         self.accepted = None
         self.ready = None
+        self.round = None
         self._dense = []  # (index of the pair, gradient, ServerVariable)
         self._sparse = []
-        self._model = self._push = self._arrived = self._step = None
+        self._model = self._push = self._arrived = self._step = self._counted = None
 
     def add(self, index, gradient, entry):
         is_sparse = isinstance(gradient, tf.IndexedSlices)
@@ -123,9 +137,14 @@ class _Part:
             # What the server's operations take. The condition around the update would else take
             # the push where it was made, and send it a second time.
             self._arrived = tf.identity(self._push)
-            self.accepted, self.ready = ops.accumulate_push(
+            self.accepted, self.ready, self.round, self._counted = ops.accumulate_push(
                 self.server.handle, self._arrived, master=is_master
             )
+
+    def begin_update(self, round_):
+        """Closes a round; returns False if its update was made already."""
+        with self.server.scope():
+            return ops.begin_update(self.server.handle, round_, channel=self._channel)
 
     def take(self):
         """Returns what an update applies: (index of the pair, gradient, second moment or None)."""
@@ -147,12 +166,13 @@ class _Part:
                 taken.append((index, tf.IndexedSlices(rows, i, shape), None))
         return taken
 
-    def end_update(self):
+    def end_update(self, round_):
         """Says that the optimizer's operations, those before this in the graph, are done."""
         ids = [entry.id for entry in self.server.pulled_variables]
         with self.server.scope():
             return ops.end_update(
                 self.server.handle,
+                round_,
                 self.server.handles,
                 self.server.multipliers(ids, self._step),
                 ids=ids,
@@ -161,7 +181,7 @@ class _Part:
 
     def settle(self, accepted):
         with worker_step.on_worker():
-            ops.settle_push(self._model, self._push, accepted)
+            ops.settle_push(self._model, self._push, accepted, self._counted)
 
 
 def _checked(variable):

@@ -1,12 +1,11 @@
 """`tf.distribute.ParameterServerStrategy` with compressed pushes and pulls."""
 
 import math
-import uuid
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tf_gc.strategy import keras_seams, pulled_variable, worker_step
+from tf_gc.strategy import containers, keras_seams, pulled_variable, worker_step
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.gradient_push import GradientPush
 from tf_gc.strategy.server_check import check_servers
@@ -110,6 +109,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         if self._compression is None and not synchronous:
             return
         check_servers(cluster_resolver.cluster_spec())
+        containers.clean_up(cluster_resolver.cluster_spec())
         pushes = math.ceil(aggregation_fraction * replicas_to_aggregate)
         extended = _Extended(
             self,
@@ -241,7 +241,7 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
         self._policy = policy
         self._server_options = server_options
         self._channels = {}  # ids of an optimizer's variables -> its number
-        self._run_id = uuid.uuid4().hex[:12]
+        self._container = containers.new(self)
 
     def channel(self, variables):
         """Returns the number of the optimizer that updates these variables."""
@@ -280,7 +280,7 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
         if variable.device not in self.servers:
             self.servers[variable.device] = ServerVariables(
                 variable.device,
-                f"tf_gc/{self._run_id}/{variable.device}",
+                self._container,
                 **self._server_options,
             )
         server = self.servers[variable.device]

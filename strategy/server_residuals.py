@@ -18,7 +18,7 @@ class ServerResiduals(internals.Trackable):
     every worker gets an equal share: nothing is lost when training goes on, be it
     with another number of workers. What is restored before its variable is made
     waits for that. A worker that cannot be reached while saving has lost its
-    residual already, and counts as zero.
+    residual already, and counts as zero; while restoring, the others share.
 
     Where pushes have statistics for the second moment, a checkpoint holds their
     mean over the workers, and on restore every worker gets that.
@@ -62,23 +62,26 @@ class _OfWorkers(internals.Trackable):
 
     def _read(self, read, shape):
         """Returns the values of all workers that can be reached, with an op of theirs."""
-        values = []
+        values = [read(model, id=self._variable.id, shape=shape) for model in self._models()]
+        with worker_step.on_worker():
+            return [tf.identity(value) for value in values]
+
+    def _write(self, write, share):
+        """Writes share(number of workers that can be reached) to these, with an op of theirs."""
+        models = self._models()
+        for model in models:
+            write(model, share(len(models)), id=self._variable.id)
+
+    def _models(self):
+        """Returns the handles of the models of all workers that can be reached."""
+        models = []
         for worker in range(self._workers):
             try:
-                with _on_worker(worker):
-                    model = ops.local_model(self._server.name)
-                    value = read(model, id=self._variable.id, shape=shape)
-                with worker_step.on_worker():
-                    values.append(tf.identity(value))
+                with tf.device(f"/job:worker/task:{worker}/device:CPU:0"):
+                    models.append(self._server.local_model())
             except tf.errors.UnavailableError:
-                logging.warning("worker %d cannot be reached: its residuals are lost", worker)
-        return values
-
-    def _write(self, write, value):
-        for worker in range(self._workers):
-            with _on_worker(worker):
-                model = ops.local_model(self._server.name)
-                write(model, tf.identity(value), id=self._variable.id)
+                logging.warning("worker %d cannot be reached: what it has kept is lost", worker)
+        return models
 
 
 class _Saved(_OfWorkers):
@@ -98,7 +101,8 @@ class _Saved(_OfWorkers):
 
     def _restore_from_tensors(self, restored_tensors):
         self._server.set_step(restored_tensors["step"])
-        self._write(ops.write_residual, restored_tensors["residual"] / self._workers)
+        residual = restored_tensors["residual"]
+        self._write(ops.write_residual, lambda workers: residual / workers)
 
 
 class _SavedSecondMoment(_OfWorkers):
@@ -114,8 +118,4 @@ class _SavedSecondMoment(_OfWorkers):
             return {"mean": tf.math.divide_no_nan(tf.reduce_sum(statistics, axis=0), workers)}
 
     def _restore_from_tensors(self, restored_tensors):
-        self._write(ops.write_second_moment, restored_tensors["mean"])
-
-
-def _on_worker(worker):
-    return tf.device(f"/job:worker/task:{worker}/device:CPU:0")
+        self._write(ops.write_second_moment, lambda _: restored_tensors["mean"])

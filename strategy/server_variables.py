@@ -44,7 +44,8 @@ class ServerVariables:
 
     Args:
       device: the server's device.
-      name: of its resources, unique among all programs that use this server.
+      container: of its resources on the server and the workers, unique among all
+        strategies.
       pushes_per_round: of the synchronous mode; None for the asynchronous one.
       max_staleness: the most versions that a push may be old; None for any.
       updates_per_version: of the asynchronous mode.
@@ -52,17 +53,19 @@ class ServerVariables:
     """
 
     def __init__(
-        self, device, name, pushes_per_round, max_staleness, updates_per_version, lease_seconds
+        self, device, container, pushes_per_round, max_staleness, updates_per_version, lease_seconds
     ):
         self.device = device
-        self.name = name
+        self.name = f"tf_gc/{container}/{device}"
+        self._container = container
         self._workers = pushes_per_round or 1
         self._variables = {}
         self.handles = []  # of the pulled variables
         self._own_model = None
         with tf.init_scope(), self.scope():
             self.handle = ops.parameter_server(
-                shared_name=name,
+                shared_name=self.name,
+                container=container,
                 synchronous=pushes_per_round is not None,
                 pushes_per_round=self._workers,
                 max_staleness=-1 if max_staleness is None else max_staleness,
@@ -72,7 +75,7 @@ class ServerVariables:
 
             # One update after the other: an optimizer must not read moments that another push
             # is about to write. A step that is given up, as its worker has died, leaves it too.
-            self.updates = tf.CriticalSection(shared_name=name)
+            self.updates = tf.CriticalSection(shared_name=self.name)
 
     @property
     def variables(self):
@@ -122,19 +125,23 @@ class ServerVariables:
             return tf.stack([schedules.at_step(value, step) for value in values])
         return tf.constant(values, tf.float32)
 
+    def local_model(self):
+        """Returns the handle of the copy of the process that the operation is placed on."""
+        return ops.local_model(self.name, container=self._container)
+
     def own_model(self):
         """Returns the handle of this process's own copy, up to date; not for a worker's step."""
         with tf.init_scope():
             if self._own_model is None:
                 with worker_step.on_worker():
-                    self._own_model = ops.local_model(self.name)
+                    self._own_model = self.local_model()
             worker_step.pull(self, self._own_model, [v.id for v in self.pulled_variables])
         return self._own_model
 
     def traffic(self):
         """Returns the `ServerTraffic` of this server."""
         counts = self._statistics()
-        totals = dict(zip(_COUNTERS, counts.counters.numpy().tolist(), strict=True))
+        totals = _totals(counts)
         variables = [
             ServerVariableTraffic(
                 self._variables[id_].name, str(self._variables[id_].compressor), *rest
@@ -158,6 +165,10 @@ class ServerVariables:
             variables=tuple(variables),
         )
 
+    def counters(self):
+        """Returns all that the server counts, by name."""
+        return _totals(self._statistics())
+
     def step(self):
         """Returns how many updates the variables have seen, in earlier programs too; int64 []."""
         return self._statistics().counters[_COUNTERS.index("step")]
@@ -174,6 +185,10 @@ class ServerVariables:
     def scope(self):
         """Places operations on the server, in a context."""
         return placed_on(self.device)
+
+
+def _totals(statistics):
+    return dict(zip(_COUNTERS, statistics.counters.numpy().tolist(), strict=True))
 
 
 # Of ServerStatistics.

@@ -65,7 +65,7 @@ class WorkerStep:
         with self._graph.as_default(), internals.stop_recording(), tf.control_dependencies(None):
             with on_worker():
                 if server not in self._models:
-                    self._models[server] = ops.local_model(server.name)
+                    self._models[server] = server.local_model()
                 model = self._models[server]
             self._steps[server] = pull(server, model, ids)
         self._pulled.update(ids)

@@ -3,6 +3,7 @@
 Every function makes a strategy of its own on the same cluster, and returns plain values.
 """
 
+import gc
 import importlib
 import os
 import pathlib
@@ -10,11 +11,12 @@ import sys
 import tempfile
 import threading
 import time
+from unittest import mock
 
 import keras
 import numpy as np
 import tensorflow as tf
-from tf_gc.strategy import second_moments
+from tf_gc.strategy import parameter_server, second_moments
 
 import tf_gc
 from tests.waiting import wait_until
@@ -114,6 +116,102 @@ def push_in_turn(count, shapes=(_SHAPE,), **kwargs):
     names = [f"variable_{i}" for i in range(len(shapes))]
     residuals = [loop.strategy.residuals.total(name).numpy() for name in names]
     return read, loop.values, residuals, loop.strategy.traffic.as_dict()
+
+
+class SlowLoop(Loop):
+    """Whose updates take two seconds, and are counted."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        with self.strategy.scope():
+            self.updates = tf.Variable(0, trainable=False)
+
+    def _update(self, grads_and_vars):
+        with tf.control_dependencies([_wait(2.0)]):
+            super()._update(grads_and_vars)
+            self.updates.assign_add(1)
+
+
+def update_that_outlasts_its_lease():
+    """Three workers push ones at the same time, each of which would be a round.
+
+    Returns the updates that were made, those that were counted, the leases that were passed on,
+    and the variable.
+    """
+    with mock.patch.object(parameter_server, "_LEASE_SECONDS", 0.0):
+        loop = SlowLoop(synchronous=True, replicas_to_aggregate=1)
+    for future in [loop.push([np.ones(_SHAPE, np.float32)]) for _ in range(3)]:
+        future.fetch()
+    (server,) = loop.strategy.extended.servers.values()
+    leases = server.counters()["leases_passed_on"]
+    return int(loop.updates.numpy()), loop.strategy.traffic.updates, leases, loop.values[0]
+
+
+class LossyLoop(Loop):
+    """Steps with a negative delay fail when the server has taken their push, or before.
+
+    Args:
+      has_arrived: which.
+      kwargs: of `Loop`.
+    """
+
+    def __init__(self, has_arrived, **kwargs):
+        super().__init__(**kwargs)
+        self._has_arrived = has_arrived
+
+    def _push(self, gradients, delay):
+        def accumulate(server, push, master):
+            with tf.control_dependencies([] if self._has_arrived else [check(push)]):
+                answer = ops_accumulate(server, tf.identity(push), master)
+            with tf.control_dependencies([check(answer.accepted)] if self._has_arrived else []):
+                return [tf.identity(part) for part in answer]
+
+        def check(after):
+            with tf.control_dependencies([after]):
+                return tf.debugging.assert_greater_equal(delay, 0.0, "the push is lost")
+
+        ops_accumulate = ops.accumulate_push
+        with mock.patch.object(ops, "accumulate_push", accumulate):
+            return super()._push(gradients, delay)
+
+
+def pushes_that_get_no_answer(has_arrived, **kwargs):
+    """Five pushes in turn, of which the second and the third fail.
+
+    Args:
+      has_arrived: whether the server has taken those.
+      kwargs: of the strategy.
+
+    Returns:
+      The variable, the residual, and the number of steps that failed.
+    """
+    loop = LossyLoop(has_arrived, **kwargs)
+    failed = 0
+    for step in range(5):
+        loop.push([gaussian(step)], delay=-1.0 if step in (1, 2) else 0.0)
+        try:
+            loop.coordinator.join()
+        except tf.errors.InvalidArgumentError:
+            failed += 1
+    return loop.values[0], loop.strategy.residuals.total("variable_0").numpy(), failed
+
+
+def strategies_in_turn():
+    """Returns whether what a strategy has had on its server is there when the next one is made."""
+    loop = Loop(compression=tf_gc.ThreeLC())
+    loop.push_all([[gaussian(0)]])
+    (server,) = loop.strategy.extended.servers.values()
+    handle, device = server.handle, server.device
+    del loop, server
+    gc.collect()
+    another = Loop(compression=tf_gc.ThreeLC())
+    another.push_all([[gaussian(0)]])
+    try:
+        with tf.device(device):
+            ops.server_statistics(handle).counters.numpy()
+    except tf.errors.NotFoundError:
+        return False
+    return True
 
 
 class SecondMomentLoop(Loop):
@@ -501,7 +599,7 @@ def _statistics(loop, workers):
     statistics = []
     for worker in range(workers):
         with tf.device(f"/job:worker/task:{worker}/device:CPU:0"):
-            model = ops.local_model(server.name)
+            model = server.local_model()
             read = ops.read_second_moment(model, id=variable.id, shape=[sum(variable.matrix)])
         statistics.append(read.numpy())
     return statistics

@@ -199,6 +199,34 @@ class SynchronousTest(parameterized.TestCase):
         self.assertEqual(traffic["updates"], traffic["pushes"] // 3)
         self.assertEqual(traffic["pushes"] + traffic["dropped_pushes"], count)
 
+    def test_an_update_that_outlasts_its_lease_is_made_once(self):
+        made, counted, leases, value = shared_cluster(3).run(
+            programs.update_that_outlasts_its_lease
+        )
+        self.assertGreater(leases, 0)
+        self.assertEqual(made, counted)
+        # No update was one of nothing.
+        np.testing.assert_array_equal(value, np.full(_SHAPE, -made, np.float32))
+
+    @parameterized.product(
+        compression=(tf_gc.Policy(), tf_gc.ThreeLC(), tf_gc.THC()),
+        synchronous=(False, True),
+        has_arrived=(False, True),
+    )
+    def test_nothing_is_lost_with_steps_that_fail(self, compression, synchronous, has_arrived):
+        value, residual, failed = shared_cluster(1).run(
+            programs.pushes_that_get_no_answer,
+            has_arrived,
+            compression=compression,
+            synchronous=synchronous,
+        )
+        self.assertEqual(failed, 2)
+        pushed = total([programs.gaussian(step) for step in range(5)])
+        np.testing.assert_allclose(residual - value, pushed, rtol=0, atol=1e-4)
+
+    def test_a_strategy_that_is_gone_leaves_nothing_on_its_servers(self):
+        self.assertFalse(shared_cluster(1).run(programs.strategies_in_turn))
+
     def test_a_fraction_closes_a_round(self):
         _, _, traffic = shared_cluster(3).run(
             programs.push_at_once,

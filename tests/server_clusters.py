@@ -54,6 +54,12 @@ class ServerCluster:
     def broken(self):
         return self._chief.broken or not all(s.running for s in self._servers.values())
 
+    @property
+    def pids(self):
+        """The process ids, by job and index."""
+        servers = {key: process.pid for key, process in self._servers.items()}
+        return {**servers, ("chief", 0): self._chief.pids[0]}
+
     def run(self, function, *args, **kwargs):
         """Returns the result of function(*args, **kwargs) in the chief."""
         return self._chief.run(function, *args, **kwargs)[0]

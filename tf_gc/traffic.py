@@ -91,6 +91,23 @@ class Traffic:
         """How many times fewer bytes were sent than without compression."""
         return self.uncompressed_bytes / self.bytes_sent if self.bytes_sent else 1.0
 
+    def __add__(self, other: "Traffic") -> "Traffic":
+        return Traffic(
+            *(
+                getattr(self, field.name) + getattr(other, field.name)
+                for field in dataclasses.fields(Traffic)
+            )
+        )
+
+    def by_name(self) -> "Traffic":
+        """Returns the same with variables of one name and compressor added up."""
+        variables = {}
+        for v in self.variables:
+            values, size = variables.get((v.name, v.compressor), (0, 0))
+            variables[v.name, v.compressor] = (values + v.values_sent, size + v.bytes_sent)
+        added = tuple(VariableTraffic(*key, *counts) for key, counts in variables.items())
+        return dataclasses.replace(self, variables=added)
+
     def as_dict(self) -> dict:
         """Returns everything as numbers, strings, lists and dicts (for JSON)."""
         return {
@@ -147,7 +164,7 @@ class ServerTraffic:
     """What all workers have exchanged with the parameter servers.
 
     Counted are messages as they are handed to TensorFlow, headers included. Not
-    counted are its own framing, requests (16 bytes a pull) and answers (2 bytes a
+    counted are its own framing, requests (16 bytes a pull) and answers (10 bytes a
     push), and variables that are read as in TensorFlow.
 
     Attributes:

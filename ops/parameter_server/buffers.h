@@ -31,6 +31,10 @@ inline const float* FloatsOf(const tensorflow::Tensor& tensor) {
 inline float* FloatsOf(tensorflow::Tensor* tensor) {
   return tensor->flat<float>().data();
 }
+// Of a tensor of any type.
+inline const uint8_t* BytesOf(const tensorflow::Tensor& tensor) {
+  return reinterpret_cast<const uint8_t*>(tensor.tensor_data().data());
+}
 inline uint8_t* BytesOf(tensorflow::Tensor* tensor) {
   return tensor->flat<uint8_t>().data();
 }

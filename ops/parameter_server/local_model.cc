@@ -227,18 +227,33 @@ absl::Status LocalModel::EncodePush(uint32_t channel,
 
   MessageWriter writer(Kind::kPush, channel);
   writer.set_version(version_, step_);
+  writer.set_number(NextNumber(channel));
+  Unsettled push = {channel, {}, {}};
   for (const DenseGradient& gradient : dense) {
-    EncodeDense(gradient, parallel_for, &writer);
+    EncodeDense(gradient, parallel_for, &writer, &push);
   }
   for (const SparseGradient& gradient : sparse) {
     EncodeSparse(gradient, &writer);
   }
-  ++pushes_;
   settled_version_ = -1;
+  push.entries = writer.entries();
   uint8_t* bytes = nullptr;
   status = allocate(writer.size(), &bytes);
-  if (status.ok()) writer.Write(bytes);
+  if (!status.ok()) {
+    TakeBack(push, parallel_for);
+    return status;
+  }
+  writer.Write(bytes);
+  unsettled_[pushes_] = std::move(push);
   return status;
+}
+
+PushNumber LocalModel::NextNumber(uint32_t channel) {
+  PushNumber number = {number_, ++pushes_, {}};
+  for (const auto& [sequence, push] : unsettled_) {
+    if (push.channel == channel) number.unsettled.push_back(sequence);
+  }
+  return number;
 }
 
 absl::Status LocalModel::CheckDense(const DenseGradient& gradient) const {
@@ -300,9 +315,9 @@ absl::Status LocalModel::CheckSparse(const SparseGradient& gradient) const {
 
 void LocalModel::EncodeDense(const DenseGradient& gradient,
                              const ParallelFor& parallel_for,
-                             MessageWriter* writer) {
+                             MessageWriter* writer, Unsettled* push) {
   if (gradient.codec->codec == Codec::kThcIndices) {
-    EncodeThc(gradient, parallel_for, writer);
+    EncodeThc(gradient, parallel_for, writer, push);
     return;
   }
   Variable& variable = variables_[gradient.id];
@@ -351,7 +366,7 @@ void LocalModel::UpdateStatistics(const DenseGradient& gradient,
 
 void LocalModel::EncodeThc(const DenseGradient& gradient,
                            const ParallelFor& parallel_for,
-                           MessageWriter* writer) {
+                           MessageWriter* writer, Unsettled* push) {
   Variable& variable = variables_[gradient.id];
   const uint32_t id = gradient.id;
   const int64_t n = gradient.gradient.NumElements();
@@ -376,7 +391,7 @@ void LocalModel::EncodeThc(const DenseGradient& gradient,
     if (is_finite) variable.residual.reset();
     return;
   }
-  variable.sent = {gradient.codec->thc, variable.scales};
+  push->thc[id] = {gradient.codec->thc, variable.scales};
   if (is_finite) {
     norms = Quantize(gradient, t, norms, parallel_for, &variable);
   }
@@ -389,7 +404,7 @@ Tensor LocalModel::Quantize(const DenseGradient& gradient, const Tensor& t,
                             const ParallelFor& parallel_for,
                             Variable* variable) const {
   const int64_t n = t.NumElements();
-  const ThcSpec& spec = variable->sent.spec;
+  const ThcSpec& spec = gradient.codec->thc;
   const ThcQuantizer quantizer(&spec, gradient.id, n, variable->scales);
   const int64_t head = norms.TotalBytes();
   Tensor body = NewBytes(head + ThcIndicesSize(spec, n));
@@ -427,91 +442,87 @@ void LocalModel::EncodeSparse(const SparseGradient& gradient,
 
 absl::Status LocalModel::SettlePush(const uint8_t* bytes, int64_t size,
                                     bool accepted,
+                                    const std::set<uint64_t>& counted,
                                     const ParallelFor& parallel_for) {
   Message message;
   TF_GC_RETURN_IF_ERROR(ReadMessage(Kind::kPush, bytes, size, &message));
+  const PushNumber& number = message.number;
   std::lock_guard<std::mutex> lock(mutex_);
+  if (number.worker != number_ || number.sequence > pushes_) {
+    return absl::DataLossError("push message: it is not of this worker");
+  }
   settled_version_ = message.version;
   settled_micros_ = env_->NowMicros();
-  if (accepted) return absl::OkStatus();
-  for (const Message::Entry& entry : message.entries) {
-    TF_GC_RETURN_IF_ERROR(TakeBack(entry, parallel_for));
+  const auto settle = [&](uint64_t sequence, bool has_arrived) {
+    const auto found = unsettled_.find(sequence);
+    if (found == unsettled_.end()) return;
+    if (!has_arrived) TakeBack(found->second, parallel_for);
+    unsettled_.erase(found);
+  };
+  for (const uint64_t earlier : number.unsettled) {
+    settle(earlier, counted.count(earlier) > 0);
   }
+  settle(number.sequence, accepted);
   return absl::OkStatus();
 }
 
-absl::Status LocalModel::TakeBack(const Message::Entry& entry,
-                                  const ParallelFor& parallel_for) {
-  if (entry.codec == Codec::kThcNorms) return absl::OkStatus();
-  const std::string what = absl::StrCat("variable ", entry.id, " of the push");
-  const auto found = variables_.find(entry.id);
-  if (found == variables_.end()) {
-    return absl::DataLossError(
-        absl::StrCat(what, " message: this worker has not pushed it"));
-  }
-  Variable& variable = found->second;
-  const int64_t n = variable.pushed_size;
-  if (entry.codec == Codec::kRows) {
-    Rows rows;
-    const absl::Status decoded =
-        DecodeRows(entry.body, entry.size,
-                   {std::numeric_limits<int64_t>::max(), n}, what, &rows);
-    const auto is_finite = [&](const float* row) {
-      return kernels::AllFinite(row, n, kernels::SingleThread);
-    };
-    if (decoded.ok()) AppendRowsIf(rows, is_finite, &variable.pending);
-    return decoded;
-  }
-  Tensor values;
-  const absl::Status decoded =
-      DecodePushed(entry, what, variable, parallel_for, &values);
-  if (!decoded.ok() || !kernels::AllFinite(FloatsOf(values), n, parallel_for)) {
-    return decoded;
-  }
-  if (variable.residual) {
-    float* const residual = FloatsOf(&*variable.residual);
-    kernels::AddResidual(FloatsOf(values), residual, n, residual);
-  } else {
+void LocalModel::TakeBack(const Unsettled& push,
+                          const ParallelFor& parallel_for) {
+  for (const MessageWriter::Entry& entry : push.entries) {
+    if (entry.codec == Codec::kThcNorms) continue;
+    if (entry.codec == Codec::kRows) {
+      TakeBackRows(entry);
+      continue;
+    }
+    Variable& variable = variables_.at(entry.id);
+    const int64_t n = variable.pushed_size;
+    Tensor values = DecodePushed(entry, push, parallel_for);
+    if (!kernels::AllFinite(FloatsOf(values), n, parallel_for)) continue;
+    if (variable.residual) {
+      kernels::AddResidual(FloatsOf(*variable.residual), FloatsOf(values), n,
+                           FloatsOf(&values));
+    }
     variable.residual = std::move(values);
   }
-  return absl::OkStatus();
 }
 
-// The values of a dense gradient that an entry has carried, NaN if that says
-// so.
-absl::Status LocalModel::DecodePushed(const Message::Entry& entry,
-                                      const std::string& what,
-                                      const Variable& variable,
-                                      const ParallelFor& parallel_for,
-                                      Tensor* values) {
+void LocalModel::TakeBackRows(const MessageWriter::Entry& entry) {
+  Variable& variable = variables_.at(entry.id);
   const int64_t n = variable.pushed_size;
+  Rows rows;
+  DecodeRows(BytesOf(entry.body), entry.size,
+             {std::numeric_limits<int64_t>::max(), n}, "", &rows)
+      .IgnoreError();  // it is this worker's own
+  AppendRowsIf(
+      rows,
+      [&](const float* row) {
+        return kernels::AllFinite(row, n, kernels::SingleThread);
+      },
+      &variable.pending);
+}
+
+// The values of a dense gradient that an entry carries, NaN if that says so.
+Tensor LocalModel::DecodePushed(const MessageWriter::Entry& entry,
+                                const Unsettled& push,
+                                const ParallelFor& parallel_for) const {
+  const Variable& variable = variables_.at(entry.id);
+  const int64_t n = variable.pushed_size;
+  const uint8_t* const body = BytesOf(entry.body);
   if (entry.codec != Codec::kThcIndices) {
-    *values = Zeros(n);
-    const int64_t rows = variable.pushed_rows;
-    const absl::Status checked = CheckPushBody(
-        entry.codec, rows, entry.body, entry.size, n, what, parallel_for);
-    if (checked.ok()) {
-      DecodeAddPushBody(entry.codec, rows, variable.pushed_in_units, entry.body,
-                        entry.size, n, FloatsOf(values), parallel_for);
-    }
-    return checked;
+    Tensor values = Zeros(n);
+    DecodeAddPushBody(entry.codec, variable.pushed_rows,
+                      variable.pushed_in_units, body, entry.size, n,
+                      FloatsOf(&values), parallel_for);
+    return values;
   }
-  const ThcSpec& spec = variable.sent.spec;
-  if (spec.table.integers.empty()) {
-    return absl::DataLossError(
-        absl::StrCat(what, " message: this worker has not sent it by THC"));
+  if (!HasThcNorms(body, entry.size)) {
+    Tensor values = NewFloats(n);
+    std::fill_n(FloatsOf(&values), n, kNan);
+    return values;
   }
-  TF_GC_RETURN_IF_ERROR(CheckThcPush(spec, entry.body, entry.size, n, what));
-  if (!HasThcNorms(entry.body, entry.size)) {
-    *values = Zeros(n);
-    std::fill_n(FloatsOf(values), n, kNan);
-    return absl::OkStatus();
-  }
-  const ThcQuantizer quantizer(&spec, entry.id, n, variable.sent.scales);
-  *values = DecodeIndices(quantizer, n,
-                          entry.body + ThcBlocks(n).count * sizeof(float),
-                          parallel_for);
-  return absl::OkStatus();
+  const auto& [spec, scales] = push.thc.at(entry.id);
+  return DecodeIndices(ThcQuantizer(&spec, entry.id, n, scales), n,
+                       body + ThcBlocks(n).count * sizeof(float), parallel_for);
 }
 
 // ---- Checkpoints

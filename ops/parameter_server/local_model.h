@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -79,14 +80,19 @@ class LocalModel : public tensorflow::ResourceBase {
   // before a variable's start_step, in float32. What is not delivered
   // becomes the residual; where gradient plus residual is not finite it stays.
   // Statistics follow the gradients alone, and stay where one is not finite.
+  // What it carries is kept until the push, or a later one of the channel, is
+  // settled.
   absl::Status EncodePush(uint32_t channel,
                           const std::vector<DenseGradient>& dense,
                           const std::vector<SparseGradient>& sparse,
                           const kernels::ParallelFor& parallel_for,
                           const Allocate& allocate);
 
-  // Takes back what a push has carried, if the server has not accepted it.
+  // The server's answer to a push. Takes back what it has carried, if it was
+  // not accepted, and what earlier pushes of its channel have that never had an
+  // answer, but for those that have `counted`.
   absl::Status SettlePush(const uint8_t* bytes, int64_t size, bool accepted,
+                          const std::set<uint64_t>& counted,
                           const kernels::ParallelFor& parallel_for);
 
   // ---- Checkpoints. A residual is what waits for the next push, of rows too;
@@ -116,7 +122,12 @@ class LocalModel : public tensorflow::ResourceBase {
     int64_t pushed_rows = 0;  // of the matrix that statistics are of, if any
     bool pushed_in_units = true;
     std::vector<float> statistics;  // of gradients, decayed; none: zeros
-    SentThc sent;
+  };
+  // A push that the server has not answered.
+  struct Unsettled {
+    uint32_t channel;
+    std::vector<MessageWriter::Entry> entries;
+    std::map<uint32_t, SentThc> thc;  // by variable
   };
 
   // All of these need the mutex.
@@ -128,29 +139,28 @@ class LocalModel : public tensorflow::ResourceBase {
                   const kernels::ParallelFor& parallel_for);
   absl::Status CheckDense(const DenseGradient& gradient) const;
   absl::Status CheckSparse(const SparseGradient& gradient) const;
+  PushNumber NextNumber(uint32_t channel);
   void EncodeDense(const DenseGradient& gradient,
                    const kernels::ParallelFor& parallel_for,
-                   MessageWriter* writer);
+                   MessageWriter* writer, Unsettled* push);
   static void UpdateStatistics(const DenseGradient& gradient,
                                const kernels::ParallelFor& parallel_for,
                                Variable* variable);
   void EncodeThc(const DenseGradient& gradient,
                  const kernels::ParallelFor& parallel_for,
-                 MessageWriter* writer);
+                 MessageWriter* writer, Unsettled* push);
   tensorflow::Tensor Quantize(const DenseGradient& gradient,
                               const tensorflow::Tensor& t,
                               const tensorflow::Tensor& norms,
                               const kernels::ParallelFor& parallel_for,
                               Variable* variable) const;
   void EncodeSparse(const SparseGradient& gradient, MessageWriter* writer);
-  absl::Status TakeBack(const Message::Entry& entry,
-                        const kernels::ParallelFor& parallel_for);
-
-  static absl::Status DecodePushed(const Message::Entry& entry,
-                                   const std::string& what,
-                                   const Variable& variable,
-                                   const kernels::ParallelFor& parallel_for,
-                                   tensorflow::Tensor* values);
+  void TakeBack(const Unsettled& push,
+                const kernels::ParallelFor& parallel_for);
+  void TakeBackRows(const MessageWriter::Entry& entry);
+  tensorflow::Tensor DecodePushed(
+      const MessageWriter::Entry& entry, const Unsettled& push,
+      const kernels::ParallelFor& parallel_for) const;
 
   tensorflow::Env* const env_;
   const uint64_t number_;  // random: no two workers round alike
@@ -160,6 +170,7 @@ class LocalModel : public tensorflow::ResourceBase {
   int64_t step_ = 0;
   std::map<uint32_t, Variable> variables_;
   uint64_t pushes_ = 0;
+  std::map<uint64_t, Unsettled> unsettled_;  // by sequence number
   uint64_t applied_micros_ = 0;
   uint64_t settled_micros_ = 0;
   int64_t settled_version_ = -1;  // of the last push; -1 while it is under way

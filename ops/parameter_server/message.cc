@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ops/parameter_server/varint.h"
+#include "ops/wire/body.h"
 #include "ops/wire/checksum.h"
 #include "ops/wire/header.h"
 #include "ops/wire/seeds.h"
@@ -25,7 +26,9 @@ struct Layout {
   int64_t step;
   uint64_t size;
   uint32_t checksum;
-  uint32_t reserved_too;
+  uint32_t unsettled;  // so many sequence numbers follow the header
+  uint64_t worker;
+  uint64_t sequence;
 };
 static_assert(sizeof(Layout) == kMessageHeaderSize);
 
@@ -58,13 +61,19 @@ absl::Status CheckHeader(Kind kind, const Layout& header, int64_t size) {
       {"kind", header.kind, static_cast<uint8_t>(kind)},
       {"reserved field", header.reserved, 0},
       {"size", header.size, static_cast<uint64_t>(size)},
-      {"second reserved field", header.reserved_too, 0},
   };
   for (const auto& field : fields) {
     if (field.received != field.expected) {
       return Damaged(kind, "the ", field.name, " is ", field.received,
                      ", expected ", field.expected);
     }
+  }
+  if (header.unsettled > (size - kMessageHeaderSize) / sizeof(uint64_t)) {
+    return Damaged(kind, "the number of unsettled pushes is ", header.unsettled,
+                   ", more than fit in ", size, " bytes");
+  }
+  if (kind == Kind::kPush && header.sequence == 0) {
+    return Damaged(kind, "the sequence number is 0");
   }
   if (header.version < 0) {
     return Damaged(kind, "the version of the model is ", header.version);
@@ -167,7 +176,13 @@ void MessageWriter::Write(uint8_t* out) const {
   header.version = version_;
   header.step = step_;
   header.size = static_cast<uint64_t>(size_);
+  header.unsettled = static_cast<uint32_t>(number_.unsettled.size());
+  header.worker = number_.worker;
+  header.sequence = number_.sequence;
   uint8_t* at = out + kMessageHeaderSize;
+  const int64_t unsettled_size = sizeof(uint64_t) * header.unsettled;
+  at = std::copy_n(reinterpret_cast<const uint8_t*>(number_.unsettled.data()),
+                   unsettled_size, at);
   for (const Entry& entry : entries_) {
     at = WriteVarint(entry.id, at);
     *at++ = static_cast<uint8_t>(entry.codec);
@@ -202,9 +217,17 @@ absl::Status ReadMessage(Kind kind, const uint8_t* bytes, int64_t size,
     return Damaged(kind, "the number of entries is ", header.entries,
                    ", more than fit in ", size, " bytes");
   }
-  *message = {header.tag, header.version, header.step, {}};
+  *message = {header.tag,
+              header.version,
+              header.step,
+              {header.worker, header.sequence, {}},
+              {}};
   message->entries.resize(header.entries);
   const uint8_t* at = bytes + kMessageHeaderSize;
+  for (uint32_t i = 0; i < header.unsettled; ++i) {
+    message->number.unsettled.push_back(ReadNumber<uint64_t>(at));
+    at += sizeof(uint64_t);
+  }
   const uint8_t* const end = bytes + size;
   for (size_t i = 0; i < message->entries.size() && status.ok(); ++i) {
     status = ReadEntry(kind, i, &at, end, &message->entries[i]);

@@ -14,7 +14,7 @@
 
 namespace tf_gc::parameter_server {
 
-inline constexpr int64_t kMessageHeaderSize = 48;
+inline constexpr int64_t kMessageHeaderSize = 64;
 
 enum class Kind : uint8_t {
   kPush = 0x20,  // one worker's gradients, to the server
@@ -39,6 +39,14 @@ struct PullRequest {
 absl::Status ReadPullRequest(const int64_t* values, int64_t size,
                              PullRequest* request);
 
+// Which push of a worker a message is; all zero for a pull.
+struct PushNumber {
+  uint64_t worker = 0;    // random
+  uint64_t sequence = 0;  // a worker's pushes are counted from 1 on
+  // Earlier ones of the same channel whose answer has not come.
+  std::vector<uint64_t> unsettled;
+};
+
 // The bytes of an entry that has a body of `size` bytes.
 int64_t EntrySize(uint32_t id, int64_t size);
 
@@ -55,6 +63,10 @@ class MessageWriter {
     version_ = version;
     step_ = step;
   }
+  void set_number(PushNumber number) {
+    size_ += sizeof(uint64_t) * number.unsettled.size();
+    number_ = std::move(number);
+  }
 
   // An entry whose body are the bytes of a tensor of any type, or the first
   // `size` of them.
@@ -68,18 +80,20 @@ class MessageWriter {
   // Lets go of the bodies.
   void Clear() { entries_.clear(); }
 
- private:
   struct Entry {
     uint32_t id;
     Codec codec;
     tensorflow::Tensor body;
     int64_t size;
   };
+  const std::vector<Entry>& entries() const { return entries_; }
 
+ private:
   const Kind kind_;
   const uint32_t tag_;
   int64_t version_ = 0;
   int64_t step_ = 0;
+  PushNumber number_;
   int64_t size_ = kMessageHeaderSize;
   std::vector<Entry> entries_;
 };
@@ -99,6 +113,7 @@ struct Message {
   uint32_t tag;
   int64_t version;
   int64_t step;
+  PushNumber number;
   std::vector<Entry> entries;
 };
 

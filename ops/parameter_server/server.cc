@@ -245,7 +245,7 @@ absl::Status Server::ReadPush(const uint8_t* bytes, int64_t size,
                               Push* push) const {
   Message message;
   TF_GC_RETURN_IF_ERROR(ReadMessage(Kind::kPush, bytes, size, &message));
-  *push = {message.version, message.tag, {}};
+  *push = {message.version, message.tag, std::move(message.number), {}};
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (const Message::Entry& entry : message.entries) {
@@ -266,22 +266,33 @@ absl::Status Server::ReadPush(const uint8_t* bytes, int64_t size,
 absl::Status Server::AccumulatePush(const uint8_t* bytes, int64_t size,
                                     bool master,
                                     const ParallelFor& parallel_for,
-                                    bool* accepted, bool* ready) {
+                                    Answer* answer) {
   Push push;
   TF_GC_RETURN_IF_ERROR(ReadPush(bytes, size, parallel_for, &push));
   std::lock_guard<std::mutex> lock(mutex_);
   CountPush(size, push);
+  Channel* const channel = FindChannel(push.channel);
+  Pushes& pushes = channel->pushes[push.number.worker];
+  const uint64_t sequence = push.number.sequence;
+  if (sequence <= pushes.last) {
+    answer->accepted = pushes.counted.count(sequence) > 0;
+    return absl::OkStatus();
+  }
+  for (const uint64_t earlier : push.number.unsettled) {
+    if (pushes.counted.count(earlier) > 0) answer->counted.push_back(earlier);
+  }
+  pushes = {sequence, {answer->counted.begin(), answer->counted.end()}};
   if (options_.synchronous) {
-    AddToRound(push, master, parallel_for, accepted, ready);
+    AddToRound(push, master, parallel_for, channel, answer);
+    if (answer->accepted) pushes.counted.insert(sequence);
   } else {
     const int64_t staleness = model_.version() - push.version;
-    *accepted =
+    answer->accepted = answer->ready =
         (options_.max_staleness < 0 || staleness <= options_.max_staleness) &&
         HasScales(push.entries);
-    *ready = *accepted;
-    if (*accepted) FindChannel(push.channel)->round.AddNorms(push.entries);
+    if (answer->accepted) channel->round.AddNorms(push.entries);
   }
-  ++(*accepted ? pushes_accepted_ : pushes_dropped_);
+  ++(answer->accepted ? pushes_accepted_ : pushes_dropped_);
   return absl::OkStatus();
 }
 
@@ -303,28 +314,39 @@ Server::Channel* Server::FindChannel(uint32_t channel) {
 }
 
 void Server::AddToRound(const Push& push, bool master,
-                        const ParallelFor& parallel_for, bool* accepted,
-                        bool* ready) {
-  Channel* const channel = FindChannel(push.channel);
-  *accepted = *ready = false;
+                        const ParallelFor& parallel_for, Channel* channel,
+                        Answer* answer) {
   if (channel->is_updating) {
     // Whoever was to make the update may have died.
-    *ready = master && env_->NowMicros() >= channel->lease_end_micros;
-    leases_passed_on_ += *ready;
+    answer->ready = master && env_->NowMicros() >= channel->lease_end_micros;
+    leases_passed_on_ += answer->ready;
   } else {
-    *accepted = push.version >= channel->since &&
-                push.version <= model_.version() && HasScales(push.entries) &&
-                channel->round.Add(push.entries, parallel_for);
-    *ready = *accepted && master &&
-             channel->round.pushes() >= options_.pushes_per_round;
+    answer->accepted = push.version >= channel->since &&
+                       push.version <= model_.version() &&
+                       HasScales(push.entries) &&
+                       channel->round.Add(push.entries, parallel_for);
+    answer->ready = answer->accepted && master &&
+                    channel->round.pushes() >= options_.pushes_per_round;
   }
-  if (*ready) BeginUpdate(channel);
+  answer->round = channel->number;
+  if (answer->ready) Lease(channel);
 }
 
-void Server::BeginUpdate(Channel* channel) const {
+void Server::Lease(Channel* channel) const {
   channel->is_updating = true;
+  channel->began_micros = env_->NowMicros();
   channel->lease_end_micros =
-      env_->NowMicros() + static_cast<uint64_t>(options_.lease_seconds * 1e6);
+      channel->began_micros +
+      std::max(static_cast<uint64_t>(options_.lease_seconds * 1e6),
+               3 * channel->longest_micros);
+}
+
+bool Server::BeginUpdate(uint32_t channel, int64_t round) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Channel* const found = FindChannel(channel);
+  if (round < found->number) return false;
+  Lease(found);
+  return true;
 }
 
 absl::Status Server::TakeGradients(const uint8_t* bytes, int64_t size,
@@ -340,15 +362,20 @@ absl::Status Server::TakeGradients(const uint8_t* bytes, int64_t size,
   status.Update(FindAll(sparse_ids, &sparse));
   if (!status.ok()) return status;
   if (options_.synchronous) {
-    Channel* const channel = FindChannel(push.channel);
-    if (!channel->is_updating) BeginUpdate(channel);
-    return TakeMeans(channel->round, dense, sparse, parallel_for, gradients);
+    return TakeMeans(FindChannel(push.channel)->round, dense, sparse,
+                     parallel_for, gradients);
   }
   if (!HasScales(push.entries)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "push: the scales of version ", push.version,
         " are forgotten: take the gradients of accepted pushes only"));
   }
+  Pushes& pushes = FindChannel(push.channel)->pushes[push.number.worker];
+  if (push.number.sequence < pushes.last) {
+    return absl::AbortedError(
+        "push: its worker has given it up, and pushed again");
+  }
+  pushes.counted.insert(push.number.sequence);
   Round round;
   round.Add(push.entries, parallel_for);
   return TakeMeans(round, dense, sparse, parallel_for, gradients);
@@ -386,13 +413,18 @@ absl::Status Server::TakeMeans(const Round& round,
 }
 
 absl::Status Server::EndUpdate(
-    uint32_t channel,
+    uint32_t channel, int64_t round,
     const std::vector<std::pair<uint32_t, float>>& multipliers,
     const Read& read, const ParallelFor& parallel_for, int64_t* version) {
   absl::Status status = SetMultipliers(multipliers);
   if (!status.ok()) return status;
   if (options_.synchronous) {
     std::lock_guard<std::mutex> publishing(publishing_mutex_);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      *version = model_.version();
+      if (round < FindChannel(channel)->number) return status;
+    }
     std::vector<uint32_t> ids;
     for (const auto& [id, multiplier] : multipliers) ids.push_back(id);
     Values values;
@@ -400,7 +432,13 @@ absl::Status Server::EndUpdate(
     if (!status.ok()) return status;
     std::lock_guard<std::mutex> lock(mutex_);
     model_.Publish(values, step_ + 1, parallel_for);
-    EndRound(FindChannel(channel));
+    Channel* const ended = FindChannel(channel);
+    if (ended->is_updating) {
+      const uint64_t micros = env_->NowMicros() - ended->began_micros;
+      ended->longest_micros = std::max(ended->longest_micros, micros);
+    }
+    ended->number = round + 1;
+    EndRound(ended);
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);

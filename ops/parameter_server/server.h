@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -37,8 +38,9 @@ struct ServerOptions {
   // how many updates make a version.
   int64_t max_staleness = -1;
   int64_t updates_per_version = 1;
-  // How long the update of a round may take before somebody else is asked to
-  // make it.
+  // How long the update of a round may take, or three times as long as the
+  // longest one so far if that is more, before somebody else is asked to make
+  // it.
   double lease_seconds = 0;
 
   bool operator==(const ServerOptions& other) const;
@@ -84,6 +86,16 @@ struct Gradients {
   // has none.
   std::vector<tensorflow::Tensor> second_moments;
   std::vector<Rows> sparse;
+};
+
+// What a worker learns of a push.
+struct Answer {
+  bool accepted = false;  // it takes part in an update
+  bool ready = false;     // the sender makes an update now
+  int64_t round = 0;      // which one
+  // Of the earlier pushes that the worker has not heard of: those that took
+  // part. The others never will.
+  std::vector<uint64_t> counted;
 };
 
 // Thread-safe.
@@ -133,15 +145,19 @@ class Server : public tensorflow::ResourceBase {
   // Every push belongs to a channel, which has rounds of its own: that of one
   // of several optimizers.
 
-  // `accepted`: the push takes part in an update. `ready`: the sender makes one
-  // now. In rounds only a `master` among several servers says so.
+  // Counts a push once, however often it comes. In rounds only a `master` among
+  // several servers says that a sender is ready.
   absl::Status AccumulatePush(const uint8_t* bytes, int64_t size, bool master,
                               const kernels::ParallelFor& parallel_for,
-                              bool* accepted, bool* ready);
+                              Answer* answer);
 
-  // The mean of the round that this push belongs to, which is closed till
-  // EndUpdate; asynchronously, the values of this push. Zeros, or no rows, for
-  // variables that it has not.
+  // In rounds: closes this one till EndUpdate. False if its update was made
+  // already, by somebody to whom the lease was passed on, or from whom.
+  bool BeginUpdate(uint32_t channel, int64_t round);
+
+  // The mean of the closed round or, asynchronously, the values of this push,
+  // which counts from now on: Aborted if the worker has given it up. Zeros, or
+  // no rows, for variables that it has not.
   absl::Status TakeGradients(const uint8_t* bytes, int64_t size,
                              const std::vector<uint32_t>& ids,
                              const std::vector<uint32_t>& sparse_ids,
@@ -149,10 +165,11 @@ class Server : public tensorflow::ResourceBase {
                              Gradients* gradients);
 
   // An update has been made. In rounds that publishes these variables, and
-  // opens the channel's next round; else a pull may. Each has the multiplier
-  // of its pull codec's scale, for 3LC.
+  // opens the channel's next round, unless somebody else has done so; else a
+  // pull may publish. Each variable has the multiplier of its pull codec's
+  // scale, for 3LC.
   absl::Status EndUpdate(
-      uint32_t channel,
+      uint32_t channel, int64_t round,
       const std::vector<std::pair<uint32_t, float>>& multipliers,
       const Read& read, const kernels::ParallelFor& parallel_for,
       int64_t* version);
@@ -177,16 +194,27 @@ class Server : public tensorflow::ResourceBase {
     VariableTraffic traffic;
   };
 
+  // What has come from one worker.
+  struct Pushes {
+    uint64_t last = 0;           // those before it come too late
+    std::set<uint64_t> counted;  // of it and those that are unsettled
+  };
+
   struct Channel {
     Round round;
+    int64_t number = 0;        // of the round
     int64_t since = 1;         // pushes on earlier versions are stale
     bool is_updating = false;  // the round is closed
+    uint64_t began_micros = 0;
     uint64_t lease_end_micros = 0;
+    uint64_t longest_micros = 0;        // of all updates
+    std::map<uint64_t, Pushes> pushes;  // by worker
   };
 
   struct Push {
     int64_t version;
     uint32_t channel;
+    PushNumber number;
     std::vector<PushEntry> entries;
   };
 
@@ -214,9 +242,9 @@ class Server : public tensorflow::ResourceBase {
   }
   void CountPush(int64_t size, const Push& push);
   void AddToRound(const Push& push, bool master,
-                  const kernels::ParallelFor& parallel_for, bool* accepted,
-                  bool* ready);
-  void BeginUpdate(Channel* channel) const;
+                  const kernels::ParallelFor& parallel_for, Channel* channel,
+                  Answer* answer);
+  void Lease(Channel* channel) const;
   void EndRound(Channel* channel);
   absl::Status TakeMeans(const Round& round,
                          const std::vector<const VariableInfo*>& dense,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "ops/tensorflow/containers.h"
 #include "ops/tensorflow/handles.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_handle.h"
@@ -76,13 +77,19 @@ absl::Status SetVector(tensorflow::OpKernelContext* context, int index,
   return absl::OkStatus();
 }
 
-// Makes a resource of this name, or finds it, and its handle the output.
+// Makes a resource of this name in a container, or finds it, and its handle the
+// output. An empty container is the default one.
 template <typename T, typename Make>
 absl::Status OutputResource(tensorflow::OpKernelContext* context,
+                            const std::string& container_or_none,
                             const std::string& name, Make make,
                             tensorflow::core::RefCountPtr<T>* resource) {
   const std::string& container =
-      context->resource_manager()->default_container();
+      container_or_none.empty()
+          ? context->resource_manager()->default_container()
+          : container_or_none;
+  TF_RETURN_IF_ERROR(
+      EnterContainer(container_or_none, context->resource_manager()));
   T* made = nullptr;
   TF_RETURN_IF_ERROR(context->resource_manager()->LookupOrCreate<T>(
       container, name, &made, [&](T** created) {

@@ -111,6 +111,7 @@ class ParameterServerOp : public OpKernel {
   explicit ParameterServerOp(OpKernelConstruction* context)
       : OpKernel(context) {
     float lease_seconds;
+    OP_REQUIRES_OK(context, context->GetAttr("container", &container_));
     OP_REQUIRES_OK(context, context->GetAttr("shared_name", &name_));
     OP_REQUIRES_OK(context,
                    context->GetAttr("synchronous", &options_.synchronous));
@@ -129,10 +130,10 @@ class ParameterServerOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     RefCountPtr<Server> server;
-    OP_REQUIRES_OK(
-        context,
-        OutputResource<Server>(
-            context, name_, [this] { return new Server(options_); }, &server));
+    OP_REQUIRES_OK(context,
+                   OutputResource<Server>(
+                       context, container_, name_,
+                       [this] { return new Server(options_); }, &server));
     OP_REQUIRES(context, server->options() == options_,
                 absl::InvalidArgumentError(absl::StrCat(
                     "shared_name: there is a server ", name_,
@@ -140,8 +141,25 @@ class ParameterServerOp : public OpKernel {
   }
 
  private:
-  std::string name_;
+  std::string container_, name_;
   ServerOptions options_;
+};
+
+class CleanUpOp : public OpKernel {
+ public:
+  explicit CleanUpOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("container", &container_));
+    OP_REQUIRES(context, !container_.empty(),
+                absl::InvalidArgumentError(
+                    "container must not be empty: that is everybody's"));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, context->resource_manager()->Cleanup(container_));
+  }
+
+ private:
+  std::string container_;
 };
 
 class AddVariableOp : public OpKernel {
@@ -265,14 +283,19 @@ class AccumulatePushOp : public OpKernel {
     RefCountPtr<Server> server;
     const uint8_t* bytes;
     int64_t size;
-    bool accepted, ready;
+    Answer answer;
     OP_REQUIRES_OK(context, LookupServer(context, &server));
     OP_REQUIRES_OK(context, ReadBytes(context, 1, "push", &bytes, &size));
-    OP_REQUIRES_OK(context, server->AccumulatePush(bytes, size, master_,
-                                                   IntraOpThreads(context),
-                                                   &accepted, &ready));
-    OP_REQUIRES_OK(context, SetScalar(context, 0, accepted));
-    OP_REQUIRES_OK(context, SetScalar(context, 1, ready));
+    OP_REQUIRES_OK(context,
+                   server->AccumulatePush(bytes, size, master_,
+                                          IntraOpThreads(context), &answer));
+    OP_REQUIRES_OK(context, SetScalar(context, 0, answer.accepted));
+    OP_REQUIRES_OK(context, SetScalar(context, 1, answer.ready));
+    OP_REQUIRES_OK(context, SetScalar(context, 2, answer.round));
+    OP_REQUIRES_OK(context,
+                   SetVector(context, 3,
+                             std::vector<int64_t>(answer.counted.begin(),
+                                                  answer.counted.end())));
   }
 
  private:
@@ -369,6 +392,34 @@ class TakeGradientsOp : public OpKernel {
   std::vector<TensorShape> shapes_, sparse_shapes_;
 };
 
+// An input that says which round.
+absl::Status ReadRound(OpKernelContext* context, int64_t* round) {
+  const Tensor* input;
+  TF_RETURN_IF_ERROR(context->input("round", &input));
+  TF_RETURN_IF_ERROR(CheckScalar(*input, "round"));
+  *round = input->scalar<int64_t>()();
+  return absl::OkStatus();
+}
+
+class BeginUpdateOp : public OpKernel {
+ public:
+  explicit BeginUpdateOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, GetId(context, "channel", &channel_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<Server> server;
+    int64_t round;
+    OP_REQUIRES_OK(context, LookupServer(context, &server));
+    OP_REQUIRES_OK(context, ReadRound(context, &round));
+    OP_REQUIRES_OK(context,
+                   SetScalar(context, 0, server->BeginUpdate(channel_, round)));
+  }
+
+ private:
+  uint32_t channel_;
+};
+
 class EndUpdateOp : public OpKernel {
  public:
   explicit EndUpdateOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -379,12 +430,13 @@ class EndUpdateOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     RefCountPtr<Server> server;
     std::vector<std::pair<uint32_t, float>> multipliers;
-    int64_t version;
+    int64_t round, version;
     OP_REQUIRES_OK(context, LookupServer(context, &server));
+    OP_REQUIRES_OK(context, ReadRound(context, &round));
     OP_REQUIRES_OK(context, ReadMultipliers(context, &multipliers));
-    OP_REQUIRES_OK(context,
-                   server->EndUpdate(channel_, multipliers, ReadFrom(context),
-                                     IntraOpThreads(context), &version));
+    OP_REQUIRES_OK(context, server->EndUpdate(
+                                channel_, round, multipliers, ReadFrom(context),
+                                IntraOpThreads(context), &version));
     OP_REQUIRES_OK(context, SetScalar(context, 0, version));
   }
 
@@ -501,10 +553,12 @@ class LibraryVersionOp : public OpKernel {
 };
 
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>ParameterServer", ParameterServerOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>CleanUp", CleanUpOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>AddVariable", AddVariableOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>Pull", PullOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>AccumulatePush", AccumulatePushOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>TakeGradients", TakeGradientsOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>BeginUpdate", BeginUpdateOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>EndUpdate", EndUpdateOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>PublishWhole", PublishWholeOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>SetServerStep", SetServerStepOp);

@@ -48,6 +48,11 @@ absl::Status TwoScalarsShape(InferenceContext* c) {
   return CheckScalars(c, 0, 2);
 }
 
+absl::Status TwoScalarsToScalarShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(TwoScalarsShape(c));
+  return ScalarShape(c);
+}
+
 absl::Status VectorOfUnknownSize(InferenceContext* c) {
   TF_RETURN_IF_ERROR(HandleShape(c));
   c->set_output(0, c->UnknownShapeOfRank(1));
@@ -67,9 +72,17 @@ absl::Status MessageToScalarsShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+absl::Status AccumulatePushShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(MessageToScalarsShape(c));
+  c->set_output(2, c->Scalar());
+  c->set_output(3, c->UnknownShapeOfRank(1));
+  return absl::OkStatus();
+}
+
 absl::Status SettlePushShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckMessage(c));
-  return CheckScalars(c, 2, 3);
+  TF_RETURN_IF_ERROR(CheckScalars(c, 2, 3));
+  return CheckVectorShape(c, 3);
 }
 
 // A handle, and an output of the shape in the attribute `shape`.
@@ -187,7 +200,18 @@ absl::Status ServerStatisticsShape(InferenceContext* c) {
 
 }  // namespace
 
+REGISTER_OP("TfGc>CleanUp")
+    .Attr("container: string")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc(R"doc(
+Frees all that this process has in a container, and that no op uses any more.
+
+container: Its name, that of ParameterServer and LocalModel.
+)doc");
+
 REGISTER_OP("TfGc>ParameterServer")
+    .Attr("container: string = ''")
     .Attr("shared_name: string")
     .Attr("synchronous: bool")
     .Attr("pushes_per_round: int >= 1")
@@ -204,6 +228,8 @@ It holds the published model, from which workers pull what has changed, each
 change compressed once per version for all of them; and the round, in which
 their pushes are collected.
 
+container: Where it is kept till CleanUp, or till another program begins: the name
+  of a program that no other has, a slash, and more.
 shared_name: Name of the server in this process; one per run of a program.
 synchronous: Whether pushes are collected in rounds, each of which makes one
   update; otherwise every push makes one.
@@ -245,6 +271,7 @@ start_step: These are used once the model has seen so many updates; before,
 )doc");
 
 REGISTER_OP("TfGc>LocalModel")
+    .Attr("container: string = ''")
     .Attr("shared_name: string")
     .Output("model: resource")
     .SetIsStateful()
@@ -255,6 +282,7 @@ Makes a worker's copy of what one server publishes, or finds it.
 It holds the copies of the variables, with their version, and the residuals of
 the worker's pushes.
 
+container: As that of ParameterServer.
 shared_name: Name of the copy in this process; one per server and run of a
   program.
 model: Handle for the other ops.
@@ -378,10 +406,12 @@ REGISTER_OP("TfGc>AccumulatePush")
     .Attr("master: bool")
     .Output("accepted: bool")
     .Output("ready: bool")
+    .Output("round: int64")
+    .Output("counted: int64")
     .SetIsStateful()
-    .SetShapeFn(MessageToScalarsShape)
+    .SetShapeFn(AccumulatePushShape)
     .Doc(R"doc(
-Adds a worker's gradients to the round.
+Adds a worker's gradients to the round, once, however often a push comes.
 
 server: Handle from ParameterServer.
 push: From EncodePush.
@@ -390,9 +420,13 @@ accepted: A scalar: whether the push counts. In rounds it does if it was compute
   on the last version that an update of its channel has published, or a later
   one, and no update of the channel is under way; asynchronously, if it is not
   too stale.
-ready: A scalar: whether the worker now makes an update, from TakeGradients to
-  EndUpdate. In rounds that is the one whose push completes the round, or, if
-  that worker takes longer than the lease, the next one that pushes.
+ready: A scalar: whether the worker now makes an update, from BeginUpdate (in
+  rounds) to EndUpdate. In rounds that is the one whose push completes the round,
+  or, if that worker takes longer than the lease, the next one that pushes.
+round: A scalar: the number of the round.
+counted: A vector: the sequence numbers of those earlier pushes of this worker that
+  took part in an update, among those that it had no answer to. The others will
+  not, even if they come late.
 )doc");
 
 REGISTER_OP("TfGc>TakeGradients")
@@ -413,7 +447,7 @@ REGISTER_OP("TfGc>TakeGradients")
     .Doc(R"doc(
 Gives the mean of a round's pushes, or asynchronously what one push holds.
 
-In rounds it closes the round till EndUpdate; till then it gives the same again.
+In rounds, from BeginUpdate to EndUpdate, it gives the same again.
 
 server: Handle from ParameterServer.
 push: From EncodePush; looked at asynchronously alone.
@@ -430,8 +464,26 @@ sparse_indices: Vectors: the rows of the gradients of `sparse_ids`, of one push
 sparse_values: The values of these rows.
 )doc");
 
+REGISTER_OP("TfGc>BeginUpdate")
+    .Input("server: resource")
+    .Input("round: int64")
+    .Attr("channel: int >= 0 = 0")
+    .Output("is_open: bool")
+    .SetIsStateful()
+    .SetShapeFn(TwoScalarsToScalarShape)
+    .Doc(R"doc(
+Closes a round till EndUpdate, for its update.
+
+server: Handle from ParameterServer.
+round: Its number, a scalar.
+channel: Whose round it is.
+is_open: A scalar: false if the update has been made already, by another worker
+  that had the lease.
+)doc");
+
 REGISTER_OP("TfGc>EndUpdate")
     .Input("server: resource")
+    .Input("round: int64")
     .Input("updated: M * resource")
     .Input("multipliers: float")
     .Attr("M: int >= 0")
@@ -444,11 +496,12 @@ REGISTER_OP("TfGc>EndUpdate")
 Ends an update of the variables.
 
 In rounds it publishes the next version, opens the channel's next round, and
-answers the pulls that wait for it. Asynchronously it counts the update: once
-enough of them have been made, the next pull publishes what has been pulled
-before.
+answers the pulls that wait for it, unless that was done before. Asynchronously it
+counts the update: once enough of them have been made, the next pull publishes
+what has been pulled before.
 
 server: Handle from ParameterServer.
+round: Its number, a scalar; not looked at asynchronously.
 updated: Handles of the variables that the update has written to, so that this
   op comes after it.
 multipliers: A vector: by variable of `ids`, the multiplier s of 3LC's scale of
@@ -478,17 +531,20 @@ REGISTER_OP("TfGc>SettlePush")
     .Input("model: resource")
     .Input("push: uint8")
     .Input("accepted: bool")
+    .Input("counted: int64")
     .SetIsStateful()
     .SetShapeFn(SettlePushShape)
     .Doc(R"doc(
-Tells a worker's copy what has become of a push.
+Tells a worker's copy what has become of a push, and of earlier ones of its channel
+that had no answer.
 
-If it was not accepted, what it carried goes back into the residuals, and is part
-of the next push; but for values that are not finite.
+What the server did not take goes back into the residuals, and is part of the next
+push; but for values that are not finite.
 
 model: Handle from LocalModel.
 push: From EncodePush, of the same model.
 accepted: A scalar, from AccumulatePush.
+counted: A vector, from AccumulatePush.
 )doc");
 
 REGISTER_OP("TfGc>SetServerStep")

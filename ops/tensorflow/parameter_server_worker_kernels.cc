@@ -36,18 +36,19 @@ absl::Status LookupModel(OpKernelContext* context,
 class LocalModelOp : public OpKernel {
  public:
   explicit LocalModelOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("container", &container_));
     OP_REQUIRES_OK(context, context->GetAttr("shared_name", &name_));
   }
 
   void Compute(OpKernelContext* context) override {
     RefCountPtr<LocalModel> model;
-    OP_REQUIRES_OK(context,
-                   OutputResource<LocalModel>(
-                       context, name_, [] { return new LocalModel; }, &model));
+    OP_REQUIRES_OK(context, OutputResource<LocalModel>(
+                                context, container_, name_,
+                                [] { return new LocalModel; }, &model));
   }
 
  private:
-  std::string name_;
+  std::string container_, name_;
 };
 
 class PullRequestOp : public OpKernel {
@@ -183,9 +184,13 @@ class SettlePushOp : public OpKernel {
     OP_REQUIRES_OK(context, LookupModel(context, &model));
     OP_REQUIRES_OK(context, ReadBytes(context, 1, "push", &bytes, &size));
     OP_REQUIRES_OK(context, CheckScalar(context->input(2), "accepted"));
-    OP_REQUIRES_OK(context, model->SettlePush(
-                                bytes, size, context->input(2).scalar<bool>()(),
-                                IntraOpThreads(context)));
+    OP_REQUIRES_OK(context, CheckVector(context->input(3), "counted"));
+    const auto counted = context->input(3).flat<int64_t>();
+    OP_REQUIRES_OK(
+        context,
+        model->SettlePush(bytes, size, context->input(2).scalar<bool>()(),
+                          {counted.data(), counted.data() + counted.size()},
+                          IntraOpThreads(context)));
   }
 };
 

@@ -37,7 +37,8 @@ void Mend(Kind kind, uint32_t tag, int64_t version, Buffer* bytes) {
   Write(version, 16, bytes);
   Write(int64_t{1}, 24, bytes);  // step
   Write(static_cast<uint64_t>(bytes->size()), 32, bytes);
-  Write(uint32_t{0}, 44, bytes);  // reserved
+  Write(uint32_t{0}, 44, bytes);  // unsettled
+  Write(uint64_t{1}, 56, bytes);  // sequence number
   SealMessage(bytes->data(), bytes->size());
 }
 
@@ -53,7 +54,7 @@ void FuzzFrame(Kind kind, const Buffer& bytes) {
   }
 }
 
-Buffer BytesOf(const Tensor& tensor) {
+Buffer CopyOf(const Tensor& tensor) {
   const absl::string_view data = tensor.tensor_data();
   return Buffer(data.begin(), data.end());
 }
@@ -62,9 +63,9 @@ Buffer BytesOf(const Tensor& tensor) {
 // none if it is refused.
 Buffer FuzzPush(const Buffer& push) {
   const Pair pair;
-  bool accepted, ready;
+  Answer answer;
   const absl::Status status = pair.server->AccumulatePush(
-      push.data(), push.size(), true, SingleThread, &accepted, &ready);
+      push.data(), push.size(), true, SingleThread, &answer);
   Check(status.ok() || IsRefusal(status));
   if (!status.ok()) return {};
   Gradients gradients;
@@ -73,7 +74,7 @@ Buffer FuzzPush(const Buffer& push) {
   Buffer means;
   for (const auto* tensors : {&gradients.dense, &gradients.second_moments}) {
     for (const Tensor& tensor : *tensors) {
-      const Buffer bytes = BytesOf(tensor);
+      const Buffer bytes = CopyOf(tensor);
       means.insert(means.end(), bytes.begin(), bytes.end());
     }
   }
@@ -91,7 +92,7 @@ Buffer FuzzPull(const Buffer& pull) {
   for (const VariableInfo& variable : Variables()) {
     Tensor value;
     CheckOk(pair.model->Read(variable.id, variable.shape, &value));
-    const Buffer bytes = BytesOf(value);
+    const Buffer bytes = CopyOf(value);
     copies.insert(copies.end(), bytes.begin(), bytes.end());
   }
   return copies;

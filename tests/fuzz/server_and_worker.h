@@ -96,16 +96,17 @@ struct Pair {
     CheckOk(server->Refresh(Ids(), read, SingleThread));
     Follow();
     const Buffer push = Push();
-    bool accepted, ready;
+    Answer answer;
     CheckOk(server->AccumulatePush(push.data(), push.size(), true, SingleThread,
-                                   &accepted, &ready));
+                                   &answer));
     std::vector<std::pair<uint32_t, float>> multipliers;
     for (const VariableInfo& variable : Variables()) {
       values[variable.id] = Ones(variable);
       multipliers.emplace_back(variable.id, 1.0f);
     }
     int64_t version;
-    CheckOk(server->EndUpdate(0, multipliers, read, SingleThread, &version));
+    CheckOk(server->EndUpdate(0, answer.round, multipliers, read, SingleThread,
+                              &version));
     Follow();
   }
 

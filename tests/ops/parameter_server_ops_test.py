@@ -1,5 +1,6 @@
 """tf_gc.ops: parameter servers and their workers, all in one process."""
 
+import collections
 import itertools
 import os
 import threading
@@ -17,7 +18,7 @@ from tests.waiting import wait_until
 from tf_gc import ops
 
 _THC = "thc bits=4 truncation=2.15 headroom=1.2 seed=7 table=" + ",".join(map(str, range(16)))
-_HEADER = 48  # bytes of a message
+_HEADER = 64  # bytes of a message
 _CODECS = ("float32", "float16", "bfloat16", "int8", "three_lc", "three_lc scale=mean", _THC)
 _NAMES = itertools.count()
 _COUNTERS = (
@@ -55,6 +56,7 @@ class Cluster:
         self.shapes = [v.shape for v in variables]
         self.push = push
         self.start_step = start_step
+        self.rounds = collections.Counter()  # that have ended, by channel
         self.server = ops.parameter_server(unique_name(), **kwargs)
         for i, variable in enumerate(variables):
             ops.add_variable(
@@ -78,7 +80,9 @@ class Cluster:
     def end_update(self, channel=0):
         handles = [v.handle for v in self.variables]
         multipliers = [1.0] * len(self.ids)
-        return ops.end_update(self.server, handles, multipliers, self.ids, channel=channel)
+        round_ = self.rounds[channel]
+        self.rounds[channel] += 1
+        return ops.end_update(self.server, round_, handles, multipliers, self.ids, channel=channel)
 
     def round(self):
         return [
@@ -145,7 +149,7 @@ class Worker:
             for variable, mean in zip(cluster.variables, cluster.take(push), strict=True):
                 variable.assign_sub(mean)
             cluster.end_update()
-        ops.settle_push(self.model, push, outcome.accepted)
+        ops.settle_push(self.model, push, outcome.accepted, outcome.counted)
         return bool(outcome.accepted)
 
 
@@ -169,10 +173,10 @@ class TrainingTest(OpTestCase):
             def update():
                 gradients = ops.take_gradients(cluster.server, push, [0], [[1, 3]], [], [])
                 variable.assign_sub(gradients.dense[0])
-                return ops.end_update(cluster.server, [variable.handle], [1.0], [0])
+                return ops.end_update(cluster.server, outcome.round, [variable.handle], [1.0], [0])
 
             version = tf.cond(outcome.ready, update, lambda: tf.constant(0, tf.int64))
-            ops.settle_push(model, push, outcome.accepted)
+            ops.settle_push(model, push, outcome.accepted, outcome.counted)
             return copy, outcome.accepted, version
 
         def run(values):
@@ -239,6 +243,27 @@ class TrainingTest(OpTestCase):
         self.assertEqual(cluster.counters()["pushes_in_round"], 3)
         self.assertEqual(cluster.end_update(channel=1), 2)
         self.assertEqual(cluster.counters()["pushes_in_round"], 1)
+
+    def test_an_update_is_made_once(self):
+        cluster = Cluster([tf.Variable([0.0])], pushes_per_round=1)
+        worker = Worker(cluster)
+        worker.follow()
+        answer = ops.accumulate_push(cluster.server, worker.encode([tf.constant([1.0])]))
+        self.assertTrue(ops.begin_update(cluster.server, answer.round))
+        self.assertEqual(cluster.end_update(), 2)
+        self.assertFalse(ops.begin_update(cluster.server, answer.round))
+        self.assertTrue(ops.begin_update(cluster.server, answer.round + 1))
+
+    def test_a_push_without_an_answer_is_settled_with_the_next(self):
+        cluster = Cluster([tf.Variable([0.0, 0.0])], pushes_per_round=100)
+        worker = Worker(cluster)
+        worker.follow()
+        gradient = tf.constant([1.0, 2.0])
+        ops.accumulate_push(cluster.server, worker.encode([gradient]))  # it has arrived
+        worker.encode([2 * gradient])  # this has not
+        self.assertTrue(worker.step([4 * gradient]))
+        self.assertEqual(worker.residuals()[0].tolist(), [2, 4])
+        self.assertEqual(cluster.round()[0].tolist(), [5, 10])
 
     def test_asynchronous_pulls_publish_what_is_due(self):
         cluster = Cluster(
@@ -523,8 +548,32 @@ class StatisticsTest(OpTestCase):
 
     def test_the_library_names_itself(self):
         wire_version, version = ops.library_version().numpy().decode().split(" ")
-        self.assertEqual(wire_version, "5")
+        self.assertEqual(wire_version, "6")
         self.assertEqual(version.split(".")[:2], tf.__version__.split(".")[:2])
+
+
+class ContainersTest(OpTestCase):
+    def test_a_container_is_freed(self):
+        first, second = (ops.local_model("model", container=f"program/{i}") for i in range(2))
+        ops.clean_up("program/0")
+        with self.assertRaises(tf.errors.NotFoundError):
+            ops.pull_request(first, [0])
+        ops.pull_request(second, [0])
+        self.assert_invalid("container must not be empty", ops.clean_up, "")
+
+    def test_a_program_ends_the_one_before(self):
+        old = unique_name()
+        model = ops.local_model("model", container=f"{old}/0")
+        server = ops.parameter_server("server", container=f"{old}/1")
+        other = ops.local_model(unique_name())
+        ops.local_model("model", container=f"{unique_name()}/0")
+        with self.assertRaises(tf.errors.NotFoundError):
+            ops.pull_request(model, [0])
+        with self.assertRaises(tf.errors.NotFoundError):
+            ops.server_statistics(server)
+        ops.pull_request(other, [0])  # of no container
+        with self.assertRaisesRegex(tf.errors.FailedPreconditionError, "another program"):
+            ops.local_model("model", container=f"{old}/0")
 
 
 class ShapesTest(OpTestCase):
@@ -541,6 +590,8 @@ class ShapesTest(OpTestCase):
                 "version": ops.apply_pull(model, message, [0], [[2]]).version,
                 "copy": ops.read_model(model, 0, [2]),
                 "accepted": ops.accumulate_push(server, message).accepted,
+                "counted": ops.accumulate_push(server, message).counted,
+                "is_open": ops.begin_update(server, 0),
                 "dense": gradients.dense[0],
                 "statistics": ops.read_second_moment(model, 0, [6]),
                 "indices": gradients.sparse_indices[0],
@@ -563,6 +614,8 @@ class ShapesTest(OpTestCase):
                 "version": [],
                 "copy": [2],
                 "accepted": [],
+                "counted": [None],
+                "is_open": [],
                 "dense": [2],
                 "statistics": [6],
                 "indices": [None],
@@ -648,7 +701,7 @@ class ErrorsTest(OpTestCase):
             with self.assertRaises(tf.errors.DataLossError):
                 ops.accumulate_push(self.cluster.server, as_bytes(push[:size]))
             with self.assertRaises(tf.errors.DataLossError):
-                ops.settle_push(self.worker.model, as_bytes(push[:size]), False)
+                ops.settle_push(self.worker.model, as_bytes(push[:size]), False, [])
 
     def test_lists_must_have_the_same_length(self):
         gradient = tf.constant([1.0])
@@ -664,7 +717,7 @@ class ErrorsTest(OpTestCase):
         self.assert_invalid("start_steps", encode, starts=[])
         self.assert_invalid("dense", encode, dense=[gradient, gradient], multipliers=[1.0, 1.0])
         server = self.cluster.server
-        self.assert_invalid("multipliers", ops.end_update, server, [], [1.0], [])
+        self.assert_invalid("multipliers", ops.end_update, server, 0, [], [1.0], [])
         self.assert_invalid("shapes", ops.apply_pull, self.worker.model, as_bytes([]), [0], [])
 
     def test_wrong_shapes(self):

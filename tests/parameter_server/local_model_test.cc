@@ -249,6 +249,40 @@ TEST(LocalModelTest, AcceptedPushesStayAway) {
   EXPECT_EQ(worker.Residual(0), Floats(100, 0));
 }
 
+TEST(LocalModelTest, PushesThatNeverArriveAreTakenBack) {
+  for (const std::string push :
+       {"float32", "float16", "int8", "three_lc", kUnits, kThc}) {
+    const std::vector<VariableInfo> variables = OneVariable(push);
+    Fixture fixture(variables);
+    Worker worker(variables);
+    Floats left(100, 0);
+    for (int i = 0; i < 2; ++i) {  // the second time with scales
+      worker.Follow(fixture.server());
+      const Floats first = Gaussian(100, 3), second = Gaussian(100, 4);
+      worker.Push({first});
+      const Buffer bytes = worker.Push({second});
+      const Answer answer = Accumulate(bytes, fixture.server());
+      worker.Settle(bytes, answer.accepted, answer.counted);
+      const Floats expected = Sum(left, Sum(first, second));
+      left = worker.Residual(0);
+      ExpectNear(Sum(fixture.Round(1), left), expected, 1e-4f);
+      fixture.EndUpdate();
+    }
+  }
+}
+
+TEST(LocalModelTest, PushesWithoutMemoryAreTakenBack) {
+  Worker worker(OneVariable("three_lc"));
+  const CodecSpec codec = Spec("three_lc");
+  const Floats gradient = Gaussian(100, 3);
+  const auto refuse = [](int64_t, uint8_t**) {
+    return absl::ResourceExhaustedError("no memory");
+  };
+  EXPECT_TRUE(absl::IsResourceExhausted(worker.model().EncodePush(
+      0, {{1, &codec, 1, 0, ToTensor(gradient)}}, {}, SingleThread, refuse)));
+  ExpectNear(worker.Residual(0), gradient, 1e-6f);
+}
+
 TEST(LocalModelTest, GradientsThatAreNotFiniteLeaveTheResidual) {
   for (const std::string push :
        {"float32", "float16", "int8", "three_lc", kUnits, kThc}) {
@@ -270,8 +304,9 @@ TEST(LocalModelTest, GradientsThatAreNotFiniteLeaveTheResidual) {
       fixture.EndUpdate();
       worker.Follow(fixture.server());
       // Norms for the next time.
-      EXPECT_TRUE(
-          Accumulate(worker.Push({Gaussian(100, 3)}), fixture.server()).ready);
+      const Buffer good = worker.Push({Gaussian(100, 3)});
+      EXPECT_TRUE(Accumulate(good, fixture.server()).ready);
+      worker.Settle(good, true);
       fixture.EndUpdate();
     }
   }
@@ -307,6 +342,7 @@ TEST(LocalModelTest, StatisticsFollowTheGradients) {
       expected[i] += (1 - 0.5f) * (squares[i] - expected[i]);
     }
     const Buffer push = worker.Push({gradient});
+    worker.Settle(push, true);
     ExpectNear(worker.SecondMoment(0, 4), expected, 1e-6f);
     // Behind the header, and the id, codec and size of the only entry.
     ExpectNear(DecodeStatistics(push.data() + kMessageHeaderSize + 3, 4, 100),
@@ -445,26 +481,33 @@ TEST(LocalModelTest, MessagesAreThoseOfTheDocumentation) {
   fixture.EndUpdate();
   fixture.PublishWhole(5);
   worker.Follow(fixture.server());
-  EXPECT_EQ(worker.Push({{1, -0.5f, 0.5f, 0}}),
-            (Buffer{'T',  'F',  'G',  'C',  5,    0x20, 0,    0,  //
-                    1,    0,    0,    0,                          //
-                    0,    0,    0,    0,                          //
-                    3,    0,    0,    0,    0,    0,    0,    0,  //
-                    1,    0,    0,    0,    0,    0,    0,    0,  //
-                    0x3b, 0,    0,    0,    0,    0,    0,    0,  //
-                    0xf0, 0xb8, 0xa2, 0x9c, 0,    0,    0,    0,  //
-                    5,    10,   8,                                //
-                    0,    0,    0x80, 0x3f, 0x7f, 0xc0, 0x40, 0}));
+  Buffer push = worker.Push({{1, -0.5f, 0.5f, 0}});
+  const uint64_t number = 123456789;  // the worker's is random
+  std::memcpy(push.data() + 48, &number, sizeof(number));
+  SealMessage(push.data(), push.size());
+  EXPECT_EQ(push, (Buffer{'T',  'F',  'G',  'C',  6,    0x20, 0,    0,  //
+                          1,    0,    0,    0,                          //
+                          0,    0,    0,    0,                          //
+                          3,    0,    0,    0,    0,    0,    0,    0,  //
+                          1,    0,    0,    0,    0,    0,    0,    0,  //
+                          0x4b, 0,    0,    0,    0,    0,    0,    0,  //
+                          0x71, 0xea, 0xd1, 0x50, 0,    0,    0,    0,  //
+                          0x15, 0xcd, 0x5b, 0x07, 0,    0,    0,    0,  //
+                          1,    0,    0,    0,    0,    0,    0,    0,  //
+                          5,    10,   8,                                //
+                          0,    0,    0x80, 0x3f, 0x7f, 0xc0, 0x40, 0}));
   fixture.Set(5, {0.5f, -0.5f, 0.2f, 0});
   fixture.EndUpdate();
   EXPECT_EQ(worker.PullFrom(fixture.server()),
-            (Buffer{'T',  'F',  'G',  'C',  5,   0x21, 0, 0,  //
+            (Buffer{'T',  'F',  'G',  'C',  6,   0x21, 0, 0,  //
                     1,    0,    0,    0,                      //
                     0xc1, 0x5c, 0x02, 0x89,                   //
                     4,    0,    0,    0,    0,   0,    0, 0,  //
                     2,    0,    0,    0,    0,   0,    0, 0,  //
-                    0x38, 0,    0,    0,    0,   0,    0, 0,  //
-                    0x21, 0x20, 0xc4, 0x62, 0,   0,    0, 0,  //
+                    0x48, 0,    0,    0,    0,   0,    0, 0,  //
+                    0xc3, 0x17, 0x9b, 0x23, 0,   0,    0, 0,  //
+                    0,    0,    0,    0,    0,   0,    0, 0,  //
+                    0,    0,    0,    0,    0,   0,    0, 0,  //
                     5,    3,    5,                            //
                     0,    0,    0,    0x3f, 0xae}));
   worker.Follow(fixture.server());
@@ -501,7 +544,7 @@ TEST(LocalModelTest, PatienceIsThatOfTheLastStepOnThisModel) {
                                {}, SingleThread, To(&message)));
     EXPECT_EQ(model->Request({1}).patience_micros, 0);
     env.now += 1000;
-    ExpectOk(model->SettlePush(message.data(), message.size(), accepted,
+    ExpectOk(model->SettlePush(message.data(), message.size(), accepted, {},
                                SingleThread));
   };
   const auto patience = [&] { return model->Request({1}).patience_micros; };
@@ -569,12 +612,12 @@ TEST(LocalModelTest, WrongGradientsAreInvalidAndChangeNothing) {
 TEST(LocalModelTest, SettlingWhatWasNotPushedIsDataLoss) {
   Worker worker({MakeVariable(1, {2})}), other({MakeVariable(1, {2})});
   const Buffer push = worker.Push({{1, 2}});
-  ExpectDataLoss(
-      other.model().SettlePush(push.data(), push.size(), false, SingleThread),
-      "has not pushed it");
+  ExpectDataLoss(other.model().SettlePush(push.data(), push.size(), false, {},
+                                          SingleThread),
+                 "it is not of this worker");
   ForEachDamage(push, [&](const Buffer& damaged) {
     const absl::Status status = worker.model().SettlePush(
-        damaged.data(), damaged.size(), false, SingleThread);
+        damaged.data(), damaged.size(), false, {}, SingleThread);
     EXPECT_TRUE((status.ok() && damaged.size() == push.size()) ||
                 absl::IsDataLoss(status) || absl::IsFailedPrecondition(status))
         << status;

@@ -29,6 +29,7 @@ Buffer Write(const MessageWriter& writer) {
 Buffer ExampleMessage() {
   MessageWriter writer(Kind::kPull, 0x01020304);
   writer.set_version(0x1112131415, 0x161718);
+  writer.set_number({0x0700000000000908, 0x0506, {0x0504, 0x0505}});
   writer.Add(5, Codec::kThreeLc, ToBytes({1, 2, 3, 99}), 3);
   writer.Add(300, Codec::kFloat32, ToTensor({1}));
   writer.Add(300, Codec::kThcNorms, NewFloats(0));
@@ -39,16 +40,20 @@ Buffer ExampleMessage() {
 Buffer ExampleBytes() {
   return {
       'T',  'F',  'G',  'C',                        // magic number
-      5,                                            // version
+      6,                                            // version
       0x21,                                         // pull
       0,    0,                                      // reserved
       3,    0,    0,    0,                          // entries
       4,    3,    2,    1,                          // tag
       0x15, 0x14, 0x13, 0x12, 0x11, 0, 0,    0,     // version of the model
       0x18, 0x17, 0x16, 0,    0,    0, 0,    0,     // step of the model
-      66,   0,    0,    0,    0,    0, 0,    0,     // size
-      0x97, 0x2d, 0xd5, 0xba,                       // checksum
-      0,    0,    0,    0,                          // reserved
+      98,   0,    0,    0,    0,    0, 0,    0,     // size
+      0x8f, 0xf2, 0x38, 0xf4,                       // checksum
+      2,    0,    0,    0,                          // unsettled
+      8,    9,    0,    0,    0,    0, 0,    7,     // worker
+      6,    5,    0,    0,    0,    0, 0,    0,     // sequence number
+      4,    5,    0,    0,    0,    0, 0,    0,     // unsettled ones
+      5,    5,    0,    0,    0,    0, 0,    0,     //
       5,    3,    3,    1,    2,    3,              // three bytes of 3LC
       0xac, 2,    0,    4,    0,    0, 0x80, 0x3f,  // 300 = 0x2c + 2 * 128
       0xac, 2,    12,   0,
@@ -104,7 +109,10 @@ TEST(MessageTest, IsReadAsItWasWritten) {
   ASSERT_EQ(message.entries.size(), 3);
   EXPECT_EQ(message.entries[0].id, 5);
   EXPECT_EQ(message.entries[0].codec, Codec::kThreeLc);
-  EXPECT_EQ(message.entries[0].body, bytes.data() + 51);
+  EXPECT_EQ(message.number.worker, 0x0700000000000908);
+  EXPECT_EQ(message.number.sequence, 0x0506);
+  EXPECT_EQ(message.number.unsettled, (std::vector<uint64_t>{0x0504, 0x0505}));
+  EXPECT_EQ(message.entries[0].body, bytes.data() + 83);
   EXPECT_EQ(message.entries[0].size, 3);
   EXPECT_EQ(message.entries[1].id, 300);
   EXPECT_EQ(message.entries[1].size, 4);
@@ -126,12 +134,12 @@ TEST(MessageTest, EveryWrongFieldIsNamed) {
       {"bytes behind the last entry", 8, 2},
       {"the version of the model", 23, 0x80},
       {"the step of the model", 31, 0x80},
-      {"the size", 32, 67},
+      {"the size", 32, 99},
       {"the size", 39, 1},
-      {"second reserved field", 44, 1},
-      {"the codec of entry 0 is 14", 49, 14},
-      {"the codec of entry 0 is 9", 49, 9},
-      {"the size of entry 0", 50, 0x7f},
+      {"number of unsettled pushes", 44, 5},
+      {"the codec of entry 0 is 14", 81, 14},
+      {"the codec of entry 0 is 9", 81, 9},
+      {"the size of entry 0", 82, 0x7f},
   };
   for (const auto& c : cases) {
     Buffer bytes = ExampleBytes();

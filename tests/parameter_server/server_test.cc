@@ -116,7 +116,7 @@ std::vector<VariableInfo> OneVariable() { return {MakeVariable(1, {2})}; }
 TEST(ServerTest, RoundsAreMeansOfTheirPushes) {
   Fixture fixture({MakeVariable(1, {2}), MakeVariable(2, {1})}, Rounds(3));
   Worker worker = fixture.MakeWorker();
-  Outcome outcome;
+  Answer outcome;
   Buffer push;
   for (const float value : {1, 2, 6}) {
     EXPECT_FALSE(outcome.ready);
@@ -136,11 +136,11 @@ TEST(ServerTest, PushesOnOtherVersionsOrWhileAnUpdateIsUnderWayAreDropped) {
   Worker worker = fixture.MakeWorker();
   const Buffer push = worker.Push({{1, 2}});
   EXPECT_TRUE(Accumulate(push, fixture.server()).ready);
-  const Outcome late = Accumulate(push, fixture.server());
+  const Answer late = Accumulate(worker.Push({{1, 2}}), fixture.server());
   EXPECT_FALSE(late.accepted);
   EXPECT_FALSE(late.ready);
   EXPECT_EQ(fixture.EndUpdate(), 2);
-  EXPECT_FALSE(Accumulate(push, fixture.server()).accepted);
+  EXPECT_FALSE(Accumulate(worker.Push({{1, 2}}), fixture.server()).accepted);
   worker.Follow(fixture.server());
   EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).accepted);
   EXPECT_EQ(fixture->Statistics().pushes_accepted, 2);
@@ -150,14 +150,18 @@ TEST(ServerTest, PushesOnOtherVersionsOrWhileAnUpdateIsUnderWayAreDropped) {
 TEST(ServerTest, OnlyTheMasterSaysWhenARoundIsComplete) {
   Fixture fixture(OneVariable(), Rounds(1));
   Worker worker = fixture.MakeWorker();
-  const Buffer push = worker.Push({{1, 2}});
+  Buffer push;
+  int64_t round = -1;
   for (int i = 0; i < 2; ++i) {
-    const Outcome outcome =
-        Accumulate(push, fixture.server(), /*master=*/false);
+    push = worker.Push({{1, 2}});
+    const Answer outcome = Accumulate(push, fixture.server(), /*master=*/false);
     EXPECT_TRUE(outcome.accepted);
     EXPECT_FALSE(outcome.ready);
+    round = outcome.round;
   }
+  EXPECT_TRUE(fixture->BeginUpdate(0, round));
   EXPECT_EQ(fixture.Mean(push), (Floats{1, 2}));  // of two
+  push = worker.Push({{1, 2}});
   EXPECT_FALSE(Accumulate(push, fixture.server(), false).accepted);
   fixture.EndUpdate();
   EXPECT_EQ(fixture.Mean(push), (Floats{0, 0}));  // of none
@@ -168,9 +172,10 @@ TEST(ServerTest, LeasesArePassedOn) {
   Worker worker = fixture.MakeWorker();
   const Buffer push = worker.Push({{1, 2}});
   EXPECT_TRUE(Accumulate(push, fixture.server()).ready);
-  const Buffer late = worker.Push({{5, 5}});
+  Buffer late;
   const auto is_ready = [&](bool master) {
-    const Outcome outcome = Accumulate(late, fixture.server(), master);
+    late = worker.Push({{5, 5}});
+    const Answer outcome = Accumulate(late, fixture.server(), master);
     EXPECT_FALSE(outcome.accepted);
     return outcome.ready;
   };
@@ -185,6 +190,99 @@ TEST(ServerTest, LeasesArePassedOn) {
   fixture.env().now += 2000000;
   EXPECT_TRUE(is_ready(true));
   EXPECT_EQ(fixture.EndUpdate(), 2);
+}
+
+TEST(ServerTest, ALeaseIsOfOneRound) {
+  Fixture fixture(OneVariable(), Rounds(1, /*lease_seconds=*/2));
+  Worker slow = fixture.MakeWorker(), other = fixture.MakeWorker();
+  const Answer first = Accumulate(slow.Push({{1, 2}}), fixture.server());
+  EXPECT_TRUE(first.ready);
+  fixture.env().now += 2000000;
+  const Answer second = Accumulate(other.Push({{5, 5}}), fixture.server());
+  EXPECT_TRUE(second.ready);
+  EXPECT_EQ(second.round, first.round);
+  // The slow one ends after all, and the next round begins.
+  const auto end_update = [&](int64_t round) {
+    const Values none;
+    int64_t version;
+    ExpectOk(fixture->EndUpdate(0, round, {}, ReadFrom(&none), SingleThread,
+                                &version));
+    return version;
+  };
+  EXPECT_EQ(end_update(first.round), 2);
+  EXPECT_FALSE(fixture->BeginUpdate(0, second.round));
+  EXPECT_EQ(end_update(second.round), 2);
+  slow.Follow(fixture.server());
+  const Answer next = Accumulate(slow.Push({{3, 4}}), fixture.server());
+  EXPECT_TRUE(next.accepted);
+  EXPECT_GT(next.round, first.round);
+  EXPECT_EQ(fixture->Statistics().updates, 1);
+  EXPECT_EQ(fixture.Round(1), (Floats{3, 4}));
+}
+
+TEST(ServerTest, LeasesAreThreeTimesTheLongestUpdate) {
+  Fixture fixture(OneVariable(), Rounds(1, /*lease_seconds=*/2));
+  Worker worker = fixture.MakeWorker();
+  for (const int seconds : {6, 1}) {
+    const Answer answer = Accumulate(worker.Push({{1, 2}}), fixture.server());
+    EXPECT_TRUE(answer.ready);
+    EXPECT_TRUE(fixture->BeginUpdate(0, answer.round));
+    fixture.env().now += seconds * 1000000;
+    const Values none;
+    int64_t version;
+    ExpectOk(fixture->EndUpdate(0, answer.round, {}, ReadFrom(&none),
+                                SingleThread, &version));
+    worker.Follow(fixture.server());
+  }
+  EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).ready);
+  fixture.env().now += 17999999;
+  EXPECT_FALSE(Accumulate(worker.Push({{1, 2}}), fixture.server()).ready);
+  fixture.env().now += 1;
+  EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).ready);
+}
+
+TEST(ServerTest, PushesCountOnceAndNotAfterLaterOnes) {
+  for (const ServerOptions& options : {Rounds(3), Asynchronous(-1)}) {
+    Fixture fixture(OneVariable(), options);
+    Worker worker = fixture.MakeWorker();
+    const Buffer lost = worker.Push({{1, 2}}), push = worker.Push({{3, 4}});
+    EXPECT_TRUE(Accumulate(push, fixture.server()).accepted);
+    fixture.Mean(push);
+    const Answer again = Accumulate(push, fixture.server());
+    EXPECT_TRUE(again.accepted);
+    EXPECT_FALSE(again.ready);
+    EXPECT_FALSE(Accumulate(lost, fixture.server()).accepted);
+    if (options.synchronous) {
+      EXPECT_EQ(fixture.Round(1), (Floats{3, 4}));
+    } else {
+      Gradients gradients;
+      EXPECT_TRUE(absl::IsAborted(fixture->TakeGradients(
+          lost.data(), lost.size(), {1}, {}, SingleThread, &gradients)));
+    }
+  }
+}
+
+TEST(ServerTest, AnswersTellOfEarlierPushes) {
+  for (const ServerOptions& options : {Rounds(100), Asynchronous(-1)}) {
+    Fixture fixture(OneVariable(), options);
+    Worker worker = fixture.MakeWorker();
+    const Buffer arrived = worker.Push({{1, 2}});
+    EXPECT_TRUE(Accumulate(arrived, fixture.server()).accepted);
+    fixture.Mean(arrived);
+    worker.Push({{3, 4}});
+    const Buffer push = worker.Push({{5, 6}}), next = worker.Push({{7, 8}});
+    const std::vector<uint64_t> first = {1};
+    EXPECT_EQ(Accumulate(push, fixture.server()).counted, first);
+    fixture.Mean(push);
+    const std::vector<uint64_t> both = {1, 3};
+    EXPECT_EQ(Accumulate(next, fixture.server()).counted, both);
+    worker.Settle(next, true, both);
+    EXPECT_EQ(worker.Residual(0), (Floats{3, 4}));
+    worker.Settle(push, false);  // that is known better
+    EXPECT_EQ(worker.Residual(0), (Floats{3, 4}));
+    EXPECT_TRUE(
+        Accumulate(worker.Push({{1, 1}}), fixture.server()).counted.empty());
+  }
 }
 
 TEST(ServerTest, ChannelsHaveRoundsOfTheirOwn) {
@@ -220,7 +318,7 @@ TEST(ServerTest, PublishWholeForgetsOpenRounds) {
   fixture.PublishWhole({1});
   EXPECT_EQ(fixture->Statistics().version, 2);
   EXPECT_EQ(fixture->Statistics().pushes_in_round, 0);
-  EXPECT_FALSE(Accumulate(push, fixture.server()).accepted);
+  EXPECT_FALSE(Accumulate(Again(push), fixture.server()).accepted);
   // Nor by a channel that is new.
   EXPECT_FALSE(Accumulate(worker.Push({{1, 2}}, 3), fixture.server()).accepted);
   worker.Follow(fixture.server());
@@ -244,9 +342,10 @@ TEST(ServerTest, PublishWholeLeavesAnUpdateThatIsUnderWay) {
 TEST(ServerTest, AsynchronousPushesMayBeStaleToABound) {
   Fixture fixture(OneVariable(), Asynchronous(1));
   Worker worker = fixture.MakeWorker();
-  const Buffer push = worker.Push({{1, 2}});
+  Buffer push = worker.Push({{1, 2}});
   for (const bool is_fresh : {true, true, false}) {
-    const Outcome outcome = Accumulate(push, fixture.server());
+    push = Again(push);
+    const Answer outcome = Accumulate(push, fixture.server());
     EXPECT_EQ(outcome.accepted, is_fresh);
     EXPECT_EQ(outcome.ready, is_fresh);
     EXPECT_EQ(fixture.Mean(push), (Floats{1, 2}));
@@ -256,6 +355,7 @@ TEST(ServerTest, AsynchronousPushesMayBeStaleToABound) {
   EXPECT_EQ(fixture->Statistics().version, 4);
   Fixture unbounded(OneVariable(), Asynchronous(-1));
   for (int i = 0; i < 5; ++i) {
+    push = Again(push);
     EXPECT_TRUE(Accumulate(push, unbounded.server()).accepted);
     unbounded.EndUpdate();
     unbounded.Refresh();
@@ -468,7 +568,7 @@ TEST(ServerTest, TrafficIsCountedByVariable) {
       {MakeVariable(1, {100}, "int8", "int8"), MakeVariable(2, {3})},
       Rounds(1));
   Worker worker = fixture.MakeWorker();
-  const int64_t whole = 48 + (2 + 2 + 400) + (1 + 1 + 1 + 12);
+  const int64_t whole = kMessageHeaderSize + (2 + 2 + 400) + (1 + 1 + 1 + 12);
   EXPECT_EQ(fixture->Statistics().bytes_pulled, whole);
   const Buffer push = worker.Push({Gaussian(100, 1), {1, 2, 3}});
   Accumulate(push, fixture.server());
@@ -480,9 +580,9 @@ TEST(ServerTest, TrafficIsCountedByVariable) {
   EXPECT_EQ(statistics.encodings, 1);
   EXPECT_EQ(statistics.pulls, 2);
   EXPECT_EQ(statistics.log_bytes, 104);
-  EXPECT_EQ(statistics.bytes_pulled, whole + 48 + 107);
+  EXPECT_EQ(statistics.bytes_pulled, whole + kMessageHeaderSize + 107);
   EXPECT_EQ(statistics.bytes_pushed, push.size());
-  EXPECT_EQ(statistics.bytes_pushed, 48 + 107 + 15);
+  EXPECT_EQ(statistics.bytes_pushed, kMessageHeaderSize + 107 + 15);
   const VariableTraffic& first = statistics.variables.at(1);
   EXPECT_EQ(first.values_pushed, 100);
   EXPECT_EQ(first.bytes_pushed, 107);
@@ -543,7 +643,7 @@ TEST(ServerTest, WrongMultipliersAreInvalid) {
   const Values none;
   const auto end_update = [&](uint32_t id, float multiplier) {
     int64_t version;
-    return server->EndUpdate(0, {{id, multiplier}}, ReadFrom(&none),
+    return server->EndUpdate(0, 0, {{id, multiplier}}, ReadFrom(&none),
                              SingleThread, &version);
   };
   ExpectInvalid(end_update(1, 2), "multipliers");
@@ -569,12 +669,13 @@ TEST(ServerTest, DamagedPushesAreErrorsThatAddNothingOrOtherPushes) {
   const std::vector<VariableInfo> variables = {
       MakeVariable(1, {20}, "three_lc"), MakeVariable(2, {65}, kThc),
       MakeVariable(3, {20}, kUnits)};
-  Fixture fixture(variables, Rounds(1000));
-  Worker worker = fixture.MakeWorker();
   const Buffer push =
-      worker.Push({Gaussian(20, 1), Gaussian(65, 2), Gaussian(20, 3)});
+      Fixture(variables, Rounds(1000))
+          .MakeWorker()
+          .Push({Gaussian(20, 1), Gaussian(65, 2), Gaussian(20, 3)});
   int64_t taken = 0;
   ForEachDamage(push, [&](Buffer damaged) {
+    Fixture fixture(variables, Rounds(1000));  // to which each is the first
     SealIfMessage(&damaged);
     const ServerStatistics before = fixture->Statistics();
     const auto round = [&] {
@@ -582,10 +683,9 @@ TEST(ServerTest, DamagedPushesAreErrorsThatAddNothingOrOtherPushes) {
                              fixture.Round(3));
     };
     const auto round_before = round();
-    Outcome outcome;
+    Answer outcome;
     const absl::Status status = fixture->AccumulatePush(
-        damaged.data(), damaged.size(), true, SingleThread, &outcome.accepted,
-        &outcome.ready);
+        damaged.data(), damaged.size(), true, SingleThread, &outcome);
     const ServerStatistics after = fixture->Statistics();
     if (status.ok()) {
       EXPECT_FALSE(IsBroken(push, damaged));
@@ -627,7 +727,7 @@ TEST(ServerTest, WorkersOnThreadsGetWhatIsPublished) {
         worker.Follow(fixture.server());
         const Buffer push =
             worker.Push({Gaussian(n, seed * steps + i), Floats(7, 1)});
-        const Outcome outcome = Accumulate(push, fixture.server());
+        const Answer outcome = Accumulate(push, fixture.server());
         if (outcome.ready) {
           std::lock_guard<std::mutex> lock(update);
           values = Sum(values, fixture.Mean(push));
@@ -635,7 +735,7 @@ TEST(ServerTest, WorkersOnThreadsGetWhatIsPublished) {
           fixture.EndUpdate();
           fixture.Refresh();
         }
-        worker.Settle(push, outcome.accepted);
+        worker.Settle(push, outcome.accepted, outcome.counted);
       }
     };
     std::vector<std::thread> threads;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <random>
@@ -19,6 +20,7 @@
 #include "ops/parameter_server/buffers.h"
 #include "ops/parameter_server/codec.h"
 #include "ops/parameter_server/local_model.h"
+#include "ops/parameter_server/message.h"
 #include "ops/parameter_server/push_body.h"
 #include "ops/parameter_server/server.h"
 #include "ops/parameter_server/variable.h"
@@ -140,19 +142,23 @@ inline std::function<absl::Status(int64_t, uint8_t**)> To(Buffer* message) {
 template <typename T>
 using Resource = tensorflow::core::RefCountPtr<T>;
 
-// What a push of one server's AccumulatePush has given.
-struct Outcome {
-  bool accepted = false;
-  bool ready = false;
-};
-
-inline Outcome Accumulate(const Buffer& push, Server* server,
-                          bool master = true) {
-  Outcome outcome;
+inline Answer Accumulate(const Buffer& push, Server* server,
+                         bool master = true) {
+  Answer answer;
   ExpectOk(server->AccumulatePush(push.data(), push.size(), master,
-                                  kernels::SingleThread, &outcome.accepted,
-                                  &outcome.ready));
-  return outcome;
+                                  kernels::SingleThread, &answer));
+  return answer;
+}
+
+// The same push, as if its worker had made it anew.
+inline Buffer Again(Buffer push) {
+  uint64_t sequence;
+  uint8_t* const at = push.data() + kMessageHeaderSize - sizeof(sequence);
+  std::memcpy(&sequence, at, sizeof(sequence));
+  ++sequence;
+  std::memcpy(at, &sequence, sizeof(sequence));
+  SealMessage(push.data(), push.size());
+  return push;
 }
 
 // Reads variables that hold these values.
@@ -172,8 +178,8 @@ inline std::vector<uint32_t> IdsOf(const Values& values) {
   return ids;
 }
 
-// Refreshes all variables, as a pull does, or ends an update of them; returns
-// the server's version.
+// Refreshes all variables, as a pull does, or ends an update of them, that of
+// the channel's open round; returns the server's version.
 inline void Refresh(const Values& values, Server* server) {
   ExpectOk(
       server->Refresh(IdsOf(values), ReadFrom(&values), kernels::SingleThread));
@@ -182,8 +188,9 @@ inline int64_t EndUpdate(const Values& values, Server* server,
                          uint32_t channel = 0) {
   std::vector<std::pair<uint32_t, float>> multipliers;
   for (const uint32_t id : IdsOf(values)) multipliers.emplace_back(id, 1.0f);
-  int64_t version = 0;
-  ExpectOk(server->EndUpdate(channel, multipliers, ReadFrom(&values),
+  int64_t round = 0, version = 0;
+  while (!server->BeginUpdate(channel, round)) ++round;
+  ExpectOk(server->EndUpdate(channel, round, multipliers, ReadFrom(&values),
                              kernels::SingleThread, &version));
   return version;
 }
@@ -265,8 +272,10 @@ class Worker {
     return push;
   }
 
-  void Settle(const Buffer& push, bool accepted) {
+  void Settle(const Buffer& push, bool accepted,
+              const std::vector<uint64_t>& counted = {}) {
     ExpectOk(model_->SettlePush(push.data(), push.size(), accepted,
+                                {counted.begin(), counted.end()},
                                 kernels::SingleThread));
   }
 

@@ -1,7 +1,7 @@
 // Whole trainings, in which everything happens in a random order: workers come,
-// pull, push, die and start again, and somebody writes to the variables. What
-// must hold all the time: a worker has the published values of its version, bit
-// for bit, and no gradient is lost.
+// pull, push, die and start again, pushes and answers to them get lost, and
+// somebody writes to the variables. What must hold all the time: a worker has
+// the published values of its version, bit for bit, and no gradient is lost.
 
 #include <cstdint>
 #include <map>
@@ -64,8 +64,12 @@ class Training {
     const int event = Random(100);
     if (event < 35) {
       Pull(worker);
-    } else if (event < 85) {
+    } else if (event < 75) {
       Push(worker);
+    } else if (event < 80) {
+      Push(worker, Fate::kNeverArrives);
+    } else if (event < 85) {
+      Push(worker, Fate::kNeverAnswered);
     } else if (event < 90) {
       Restart(worker);
     } else if (event < 93) {
@@ -79,6 +83,8 @@ class Training {
 
   // Gradients, less what was delivered, is what is in residuals and rounds.
   void ExpectNothingIsLost() {
+    // So that no worker waits for an answer.
+    for (size_t worker = 0; worker < workers_.size(); ++worker) Push(worker);
     std::vector<Doubles> balance = balance_;
     for (size_t v = 0; v < variables_.size(); ++v) {
       for (const Worker& worker : workers_) {
@@ -92,6 +98,8 @@ class Training {
   const Server& server() const { return *server_; }
 
  private:
+  enum class Fate { kAnswered, kNeverAnswered, kNeverArrives };
+
   int Random(int64_t below) { return static_cast<int>(generator_() % below); }
 
   Floats RandomGradient(int64_t n) {
@@ -143,6 +151,7 @@ class Training {
   }
 
   void Restart(int worker) {
+    Push(worker);  // so that it does not wait for an answer
     // Its residual is gone.
     for (size_t v = 0; v < variables_.size(); ++v) {
       AddTo(workers_[worker].Residual(v), -1, &balance_[v]);
@@ -161,7 +170,7 @@ class Training {
     Observe();
   }
 
-  void Push(int index) {
+  void Push(int index, Fate fate = Fate::kAnswered) {
     Worker& worker = workers_[index];
     std::vector<DenseGradient> dense;
     for (size_t v = 0; v < 2; ++v) {
@@ -177,9 +186,11 @@ class Training {
     AddTo(gradient, 1, &balance_[2]);
     const Buffer push = worker.Push(
         dense, {{3, Indices(rows.indices), ToTensor(rows.values, {2, 2})}});
-    const Outcome outcome = Accumulate(push, server_.get());
+    if (fate == Fate::kNeverArrives) return;
+    const Answer outcome = Accumulate(push, server_.get());
+    if (fate == Fate::kNeverAnswered) return;
     if (outcome.ready) Update(push);
-    worker.Settle(push, outcome.accepted);
+    worker.Settle(push, outcome.accepted, outcome.counted);
   }
 
   void Update(const Buffer& push) {

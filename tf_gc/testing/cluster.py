@@ -146,6 +146,11 @@ class Cluster:
             self.broken = True
             return WorkerError(f"the process died\n{self._tail(index)}")
 
+    @property
+    def pids(self):
+        """The process ids of the workers, by index."""
+        return {index: worker.process.pid for index, worker in self._workers.items()}
+
     def kill(self, index):
         """kill -9."""
         self._workers[index].process.kill()

@@ -56,6 +56,10 @@ class ForkedProcess:
         return self._process.is_alive()
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def processor_seconds(self) -> float:
         """The processor time that it has taken so far."""
         stat = pathlib.Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii")
