@@ -2,7 +2,7 @@
 
 from tf_gc.ops.library import library
 
-__all__ = ["bucket", "bucket_traffic", "exact_all_reduce", "three_lc_all_reduce"]
+__all__ = ["begin_step", "bucket", "bucket_traffic", "exact_all_reduce", "three_lc_all_reduce"]
 
 
 def bucket(key, variables, label="", name=None):
@@ -21,6 +21,22 @@ def bucket(key, variables, label="", name=None):
       A scalar resource handle.
     """
     return library.tf_gc_bucket(key=key, variables=variables, label=label, name=name)
+
+
+def begin_step(bucket, step, name=None):
+    """Says which step of the optimizer the next exchanges of a bucket belong to.
+
+    Messages carry it: workers that are not in the same step end with DataLossError.
+
+    Args:
+      bucket: handle from `bucket`.
+      step: int64 scalar, the same on all workers.
+      name: Name of the op.
+
+    Returns:
+      The op (None when executing eagerly).
+    """
+    return library.tf_gc_begin_step(bucket, step, name=name)
 
 
 def bucket_traffic(bucket, name=None):

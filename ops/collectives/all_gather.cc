@@ -18,7 +18,7 @@ absl::Status AllGather(const uint8_t* data, int64_t size, int rank, int ranks,
   for (const int peer : peers) from(peer).Expect(peer, mailbox);
   gathered->resize(ranks);
   Bytes message;
-  TF_GC_RETURN_IF_ERROR(from(rank).Make(data, size, &message));
+  TF_GC_RETURN_IF_ERROR(from(rank).Make(data, size, *mailbox, &message));
   from(rank).Send(peers, message, mailbox);
   (*gathered)[rank] = PlainMessage::Body(message);
   for (const int peer : peers) {

@@ -29,7 +29,7 @@ absl::Status Broadcast(const uint8_t* data, int64_t size, int root, int rank,
   const PlainMessage plain(Phase::kSum, root, round, max_bytes);
   Bytes message;
   if (tree.is_root()) {
-    TF_GC_RETURN_IF_ERROR(plain.Make(data, size, &message));
+    TF_GC_RETURN_IF_ERROR(plain.Make(data, size, *mailbox, &message));
   } else {
     const int parent = (tree.parent() + root) % ranks;
     plain.Expect(parent, mailbox);

@@ -43,7 +43,7 @@ Bytes Exchange::Encode(const Aggregate& aggregate, const Piece& piece) {
   Header header = MakeHeader(aggregate.content, piece);
   header.size =
       kHeaderSize + hop_.Encode(piece, aggregate, buffer.data() + kHeaderSize);
-  return Mailbox::Seal(header, buffer);
+  return mailbox_.Seal(header, buffer);
 }
 
 void Exchange::Send(const std::vector<int>& peers, Content content,

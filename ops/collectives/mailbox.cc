@@ -45,8 +45,12 @@ absl::Status Allocate(int64_t size, Bytes* bytes) try {
 
 }  // namespace
 
-Mailbox::Mailbox(Transport* transport, const Patience& patience, Report report)
-    : transport_(transport), report_(std::move(report)), patience_(patience) {}
+Mailbox::Mailbox(Transport* transport, const Patience& patience, Report report,
+                 uint32_t step)
+    : transport_(transport),
+      report_(std::move(report)),
+      step_(step),
+      patience_(patience) {}
 
 Mailbox::~Mailbox() {
   std::unique_lock<std::mutex> lock(mutex_);
@@ -58,8 +62,9 @@ Mailbox::~Mailbox() {
   changed_.wait(lock, [this] { return pending_ == 0; });
 }
 
-Bytes Mailbox::Seal(Header header, const Bytes& buffer) {
+Bytes Mailbox::Seal(Header header, const Bytes& buffer) const {
   const int64_t size = static_cast<int64_t>(header.size);
+  header.step = step_;
   header.checksum = Checksum(buffer.data() + kHeaderSize, size - kHeaderSize);
   WriteHeader(header, buffer.data());
   if (size < kHeadSize) std::memset(buffer.data() + size, 0, kHeadSize - size);
@@ -84,8 +89,10 @@ void Mailbox::Expect(int peer, const Header& header, int64_t max_size) {
     incoming_[Key(peer, header.phase, header.piece)];
   }
   const Bytes head(kHeadSize);
-  ReceivePart(peer, tag, head, [this, peer, header, max_size, tag, head] {
-    OnHead(peer, header, max_size, tag, head);
+  Header expected = header;
+  expected.step = step_;
+  ReceivePart(peer, tag, head, [this, peer, expected, max_size, tag, head] {
+    OnHead(peer, expected, max_size, tag, head);
   });
 }
 

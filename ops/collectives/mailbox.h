@@ -41,8 +41,10 @@ class Mailbox {
   using Report = std::function<void(const std::string& what, double seconds)>;
 
   // The transport must outlive the mailbox. `patience` is that of each wait
-  // since the last transfer has ended.
-  Mailbox(Transport* transport, const Patience& patience, Report report);
+  // since the last transfer has ended. All messages are of one step of the
+  // optimizer.
+  Mailbox(Transport* transport, const Patience& patience, Report report,
+          uint32_t step = 0);
   Mailbox(Transport* transport, double timeout_seconds)
       : Mailbox(transport, Patience(timeout_seconds), nullptr) {}
 
@@ -53,7 +55,7 @@ class Mailbox {
   // header is written there, with the checksum of what follows, and padding
   // behind. The buffer has room for the
   // message, and for kHeadSize bytes at least.
-  static Bytes Seal(Header header, const Bytes& buffer);
+  Bytes Seal(Header header, const Bytes& buffer) const;
 
   // Sends the peers a message that was sealed, or taken.
   void Send(const std::vector<int>& peers, Phase phase, uint32_t piece,
@@ -117,6 +119,7 @@ class Mailbox {
 
   Transport* const transport_;
   const Report report_;
+  const uint32_t step_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -7,7 +7,7 @@
 namespace tf_gc {
 
 absl::Status PlainMessage::Make(const uint8_t* data, int64_t size,
-                                Bytes* message) const {
+                                const Mailbox& mailbox, Bytes* message) const {
   if (size > max_bytes_) {
     return absl::InvalidArgumentError(absl::StrCat(
         "data must have at most ", max_bytes_, " bytes, got ", size));
@@ -16,7 +16,7 @@ absl::Status PlainMessage::Make(const uint8_t* data, int64_t size,
   std::copy_n(data, size, buffer.data() + kHeaderSize);
   Header header = header_;
   header.size = kHeaderSize + size;
-  *message = Mailbox::Seal(header, buffer);
+  *message = mailbox.Seal(header, buffer);
   return absl::OkStatus();
 }
 

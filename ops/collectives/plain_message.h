@@ -24,7 +24,8 @@ class PlainMessage {
                 /*checksum=*/0, /*size=*/0} {}
 
   // InvalidArgument for too many.
-  absl::Status Make(const uint8_t* data, int64_t size, Bytes* message) const;
+  absl::Status Make(const uint8_t* data, int64_t size, const Mailbox& mailbox,
+                    Bytes* message) const;
 
   void Send(const std::vector<int>& peers, const Bytes& message,
             Mailbox* mailbox) const;

@@ -252,14 +252,30 @@ int64_t ThreeLcHop::EncodeSum(const Piece& piece, uint8_t* body) {
     if (!std::isnan(scale)) {
       size = ThreeLcEncode(sum, nullptr, scale, segment.length, sum, payload,
                            SingleThread, UnitsOf(segment));
-    } else {
-      // The sum overflowed, if nothing else: what was undelivered remains so.
-      std::copy_n(variable.residual + segment.begin, segment.length, sum);
+      if (variable.round != nullptr)
+        KeepRounding(segment, payload, size, scale);
     }
     payload += size;
     encoded_sizes_.push_back(kScaleSize + size);
   }
   return payload - body;
+}
+
+// What rounding will take from the values of a sum remains undelivered; all of
+// a value, where it is too large for its type.
+void ThreeLcHop::KeepRounding(const Segment& segment, const uint8_t* payload,
+                              int64_t size, float scale) const {
+  const ThreeLcVariable& variable = variables_[segment.variable];
+  std::vector<float> values(segment.length);
+  ThreeLcDecode(payload, size, scale / divisor_, segment.length, values.data(),
+                SingleThread, UnitsOf(segment));
+  std::vector<float> rounded = values;
+  variable.round(rounded.data(), segment.length);
+  float* const residual = variable.new_residual + segment.begin;
+  for (int64_t i = 0; i < segment.length; ++i) {
+    const float delivered = std::isfinite(rounded[i]) ? rounded[i] : 0;
+    residual[i] += divisor_ * (values[i] - delivered);
+  }
 }
 
 absl::Status ThreeLcHop::Commit() { return commit_(non_finite_); }
@@ -276,7 +292,14 @@ absl::Status ThreeLcHop::Decode(const Piece& piece, const uint8_t* body,
           return ThreeLcDecode(payload, payload_size, s, segment.length,
                                reduced, SingleThread, UnitsOf(segment));
         }));
-    if (std::isnan(scale)) std::fill_n(reduced, segment.length, kNaN);
+    if (!std::isnan(scale)) continue;
+    const ThreeLcVariable& variable = variables_[segment.variable];
+    if (!non_finite_[segment.variable]) {
+      // The sum alone has overflowed: the step has not happened, here or there.
+      std::copy_n(variable.residual + segment.begin, segment.length,
+                  variable.new_residual + segment.begin);
+    }
+    std::fill_n(reduced, segment.length, kNaN);
   }
   return reader.Finish();
 }

@@ -15,8 +15,9 @@
 
 namespace tf_gc {
 
-// One variable of the bucket. `new_residual` may be `values`, else the buffers
-// are separate. Its units (see three_lc.h) are the same on all ranks.
+// One variable of the bucket. `new_residual` may be `values`, and `reduced` may
+// be `residual`; else the buffers are separate. Its units (see three_lc.h) are
+// the same on all ranks.
 struct ThreeLcVariable {
   int64_t size;
   const float* values;
@@ -25,6 +26,9 @@ struct ThreeLcVariable {
   float* reduced;                // set by the commit callback
   const float* units = nullptr;  // a, then b; null for none
   int64_t rows = 0;              // of the matrix that has these units
+  // Rounds values to the type that reduced gradients will have; null for
+  // float32.
+  void (*round)(float* values, int64_t n) = nullptr;
 };
 
 // A contribution is t = values + residual of the rank, quantised with one scale
@@ -37,7 +41,9 @@ struct ThreeLcVariable {
 //
 // A variable that is non-finite on any rank becomes NaN on all, and its
 // residual is not to be replaced. Every contribution tells every server which
-// variables those are, so that all know before anything is committed.
+// variables those are, so that all know before anything is committed. Where
+// only the sum of a segment overflows, it becomes NaN, and all ranks write back
+// what `residual` has there.
 class ThreeLcHop : public Hop {
  public:
   // Tells for each variable whether it is non-finite; sets `reduced` for all.
@@ -73,6 +79,8 @@ class ThreeLcHop : public Hop {
   int64_t EncodeSum(const Piece& piece, uint8_t* body);
   int64_t FlagBytes() const { return (variables_.size() + 7) / 8; }
   float SumScale(const Segment& segment) const;
+  void KeepRounding(const Segment& segment, const uint8_t* payload,
+                    int64_t size, float scale) const;
   kernels::ThreeLcScaling ScalingOf(int variable) const;
   // Of a segment in its units; `values` and `residual` are the whole
   // variable's.

@@ -13,6 +13,7 @@
 #include "ops/tensorflow/all_reduce_op.h"
 #include "ops/tensorflow/bucket.h"
 #include "ops/tensorflow/handles.h"
+#include "ops/tensorflow/inputs.h"
 #include "ops/tensorflow/registration.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/register_types.h"
@@ -57,6 +58,18 @@ class BucketOp : public OpKernel {
   std::string key_;
   int variables_;
   std::string label_;
+};
+
+class BeginStepOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<Bucket> bucket;
+    OP_REQUIRES_OK(context, LookupBucket(context, &bucket));
+    OP_REQUIRES_OK(context, CheckScalar(context->input(1), "step"));
+    bucket->set_step(context->input(1).scalar<int64_t>()());
+  }
 };
 
 class BucketTrafficOp : public OpKernel {
@@ -145,6 +158,17 @@ void CopyAsFloat(const Tensor& gradient, Tensor* values) {
   values->flat<float>() = gradient.flat<T>().template cast<float>();
 }
 
+// Rounds values to another type; null for none.
+template <typename T>
+constexpr void (*RoundTo())(float*, int64_t) {
+  if (std::is_same_v<T, float>) return nullptr;
+  return [](float* values, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      values[i] = static_cast<float>(static_cast<T>(values[i]));
+    }
+  };
+}
+
 // What the op holds of one variable's residual.
 struct State {
   RefCountPtr<Var> residual;
@@ -216,10 +240,10 @@ class ThreeLcAllReduceOp : public AllReduceOp {
           GetUnits(units[i], size, rows_[i], i, &variable_units));
       TF_RETURN_IF_ERROR(
           Prepare(context, i, gradients[i], &states[i], &values));
-      variables.push_back({size, values,
-                           states[i].old_residual.flat<float>().data(),
-                           states[i].new_residual.flat<float>().data(),
-                           /*reduced=*/nullptr, variable_units, rows_[i]});
+      variables.push_back(
+          {size, values, states[i].old_residual.flat<float>().data(),
+           states[i].new_residual.flat<float>().data(),
+           /*reduced=*/nullptr, variable_units, rows_[i], RoundTo<T>()});
     }
     std::vector<Tensor> reduced(gradients.size());
     ThreeLcHop hop(&variables, scaling, divisor(),
@@ -303,12 +327,13 @@ class ThreeLcAllReduceOp : public AllReduceOp {
         tensorflow::mutex_lock lock(*state.residual->mu());
         *state.residual->tensor() = state.new_residual;
       }
-      Tensor room =
-          std::move(non_finite[i] ? state.new_residual : state.old_residual);
-      if (!room.RefCountIsOne()) {
+      Tensor& room = (*reduced)[i];
+      Tensor& unused = non_finite[i] ? state.new_residual : state.old_residual;
+      if (unused.RefCountIsOne()) {
+        room = std::move(unused);
+      } else {
         TF_RETURN_IF_ERROR(context->allocate_temp(DT_FLOAT, shape, &room));
       }
-      (*reduced)[i] = room;
       (*variables)[i].reduced = room.flat<float>().data();
     }
     return absl::OkStatus();
@@ -331,6 +356,7 @@ class ThreeLcAllReduceOp : public AllReduceOp {
 };
 
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>Bucket", BucketOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>BeginStep", BeginStepOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>BucketTraffic", BucketTrafficOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>ExactAllReduce", ExactAllReduceOp);
 TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>ThreeLcAllReduce", ThreeLcAllReduceOp);

@@ -59,6 +59,25 @@ label: What warnings call the bucket; its key if empty.
 bucket: Handle for the exchanges of this bucket.
 )");
 
+REGISTER_OP("TfGc>BeginStep")
+    .Input("bucket: resource")
+    .Input("step: int64")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      tensorflow::shape_inference::ShapeHandle scalar;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &scalar));
+      return c->WithRank(c->input(1), 0, &scalar);
+    })
+    .Doc(R"(
+Says which step of the optimizer the next exchanges of a bucket belong to.
+
+Messages carry it, so that workers that are not in the same step end with an
+error.
+
+bucket: Handle from Bucket.
+step: A scalar, 0 before the first.
+)");
+
 REGISTER_OP("TfGc>BucketTraffic")
     .Input("bucket: resource")
     .Output("steps: int64")

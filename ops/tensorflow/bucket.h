@@ -3,6 +3,7 @@
 #ifndef TF_GC_OPS_TENSORFLOW_BUCKET_H_
 #define TF_GC_OPS_TENSORFLOW_BUCKET_H_
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -64,6 +65,10 @@ class Bucket : public tensorflow::ResourceBase {
   int variables() const { return variables_; }
   const std::string& label() const { return label_; }
 
+  // The optimizer's step that the next exchanges belong to.
+  void set_step(int64_t step) { step_ = step; }
+  int64_t step() const { return step_; }
+
   // Held while an exchange is under way.
   std::mutex& exchange_mutex() { return exchange_mutex_; }
 
@@ -92,6 +97,7 @@ class Bucket : public tensorflow::ResourceBase {
   const std::string key_;
   const int variables_;
   const std::string label_;
+  std::atomic<int64_t> step_{0};
   std::mutex exchange_mutex_;
   mutable std::mutex mutex_;  // of the traffic
   Traffic traffic_;

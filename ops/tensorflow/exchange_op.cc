@@ -44,11 +44,18 @@ void Warn(const Bucket& bucket, const std::string& what, double seconds) {
 // see their transfers cancelled. This is what they report in place of that.
 class FirstError {
  public:
-  absl::Status Explain(const absl::Status& status) {
+  absl::Status Explain(const absl::Status& status, bool is_step_cancelled) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!absl::IsCancelled(status)) {
       if (first_.ok()) first_ = status;
       return status;
+    }
+    if (first_.ok() && is_step_cancelled) {
+      first_ = absl::AbortedError(
+          "a step was cancelled in the middle of an exchange: start all "
+          "workers "
+          "again from a checkpoint");
+      return first_;
     }
     if (first_.ok()) {
       return absl::UnavailableError(absl::StrCat(
@@ -64,12 +71,10 @@ class FirstError {
   absl::Status first_;
 };
 
-// Ends all collectives of the process, unless only the op's step was cancelled;
-// returns the error that tells why.
+// Ends all collectives of the process; returns the error that tells why.
 absl::Status Abort(OpKernelContext* context, const absl::Status& status) {
   static auto* const first_error = new FirstError;
-  if (IsCancelled(context)) return status;
-  const absl::Status error = first_error->Explain(status);
+  const absl::Status error = first_error->Explain(status, IsCancelled(context));
   context->collective_executor()->StartAbort(error);
   return error;
 }
@@ -93,7 +98,11 @@ void ExchangeOp::ComputeAsync(OpKernelContext* context, DoneCallback done) {
       done);
   executor->RunClosure([this, context, done = std::move(done)] {
     const absl::Status status = ResolveAndRun(context);
-    if (!status.ok()) context->SetStatus(Abort(context, status));
+    // A step that was cancelled before its exchange began leaves the others be.
+    if (!status.ok()) {
+      context->SetStatus(IsCancelled(context) ? status
+                                              : Abort(context, status));
+    }
     done();
   });
 }
@@ -178,15 +187,19 @@ absl::Status ExchangeOp::RunInGroup(OpKernelContext* context,
   const absl::Cleanup deregister = [manager, token] {
     if (manager != nullptr) manager->DeregisterCallback(token);
   };
-  Mailbox mailbox(transport.get(), Patience(timeout_seconds_),
-                  [&](const std::string& what, double seconds) {
-                    Warn(*bucket, what, seconds);
-                  });
+  Mailbox mailbox(
+      transport.get(), Patience(timeout_seconds_),
+      [&](const std::string& what, double seconds) {
+        Warn(*bucket, what, seconds);
+      },
+      static_cast<uint32_t>(bucket->step()));
   Session session = {transport->rank(), transport->size(),
                      static_cast<uint32_t>(bucket->traffic().exchanges),
                      &mailbox, Traffic(bucket->variables())};
   const absl::Status status = Run(context, &session);
   // Before the mailbox cancels what is under way: peers learn of the error.
+  // Also of one that is the end of this worker's step alone: what was sent of
+  // the step cannot be taken back.
   if (!status.ok()) return Abort(context, status);
   session.traffic.exchanges = 1;
   session.traffic.bytes_sent = mailbox.bytes_sent();

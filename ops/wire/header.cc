@@ -22,7 +22,8 @@ struct Layout {
   uint32_t round;
   uint32_t values;
   uint32_t checksum;
-  uint64_t size;
+  uint32_t size;
+  uint32_t step;
 };
 static_assert(sizeof(Layout) == kHeaderSize);
 
@@ -55,6 +56,7 @@ void WriteHeader(const Header& header, uint8_t* out) {
   layout.values = header.values;
   layout.checksum = header.checksum;
   layout.size = header.size;
+  layout.step = header.step;
   std::memcpy(out, &layout, kHeaderSize);
 }
 
@@ -63,6 +65,14 @@ absl::Status ReadHeader(const uint8_t* bytes, const Header& expected,
   Layout layout;
   std::memcpy(&layout, bytes, kHeaderSize);
   TF_GC_RETURN_IF_ERROR(CheckMagicAndVersion(layout.magic, layout.version));
+  if (layout.step != expected.step) {
+    return absl::DataLossError(
+        absl::StrCat("message header: the optimizer's step is ", layout.step,
+                     ", here it is ", expected.step,
+                     ". A step was cancelled on one of the workers, or "
+                     "repeated: start all of "
+                     "them again from a checkpoint."));
+  }
   const struct {
     const char* name;
     uint64_t received, expected;
@@ -80,7 +90,7 @@ absl::Status ReadHeader(const uint8_t* bytes, const Header& expected,
     }
   }
   if (layout.size < kHeaderSize ||
-      layout.size > static_cast<uint64_t>(max_size)) {
+      static_cast<int64_t>(layout.size) > max_size) {
     return absl::DataLossError(absl::StrCat("message header: size is ",
                                             layout.size, ", expected ",
                                             kHeaderSize, " ... ", max_size));

@@ -12,7 +12,7 @@
 namespace tf_gc {
 
 // Changes whenever a byte of any message changes its meaning.
-inline constexpr uint8_t kWireVersion = 5;
+inline constexpr uint8_t kWireVersion = 6;
 inline constexpr uint32_t kMagic = 0x43474654;  // "TFGC"
 inline constexpr int64_t kHeaderSize = 32;
 
@@ -34,7 +34,8 @@ struct Header {
   uint32_t round;     // how many exchanges of this bucket came before, mod 2^32
   uint32_t values;    // of the piece; of plain bytes, the rank they come from
   uint32_t checksum;  // of what follows the header (checksum.h)
-  uint64_t size;      // of the whole message, this header included
+  uint32_t size;      // of the whole message, this header included
+  uint32_t step = 0;  // of the optimizer, mod 2^32
 };
 
 // Writes kHeaderSize bytes.

@@ -17,22 +17,23 @@ using ::testing::HasSubstr;
 
 constexpr Header kHeader = {Codec::kThreeLc, Phase::kSum, 0x01020304,
                             0x05060708,      0x11121314,  0x15161718,
-                            0x2122};
+                            0x2122,          0x31323334};
 constexpr int64_t kMaxSize = 0x3000;
 
 // The same by hand.
 std::vector<uint8_t> HeaderBytes() {
   return {
-      'T',  'F',  'G',  'C',               // magic number
-      5,                                   // version
-      3,                                   // codec: 3LC
-      1,                                   // phase: sum
-      0,                                   // reserved
-      0x04, 0x03, 0x02, 0x01,              // piece
-      0x08, 0x07, 0x06, 0x05,              // round
-      0x14, 0x13, 0x12, 0x11,              // values
-      0x18, 0x17, 0x16, 0x15,              // checksum
-      0x22, 0x21, 0,    0,    0, 0, 0, 0,  // size
+      'T',  'F',  'G',  'C',   // magic number
+      6,                       // version
+      3,                       // codec: 3LC
+      1,                       // phase: sum
+      0,                       // reserved
+      0x04, 0x03, 0x02, 0x01,  // piece
+      0x08, 0x07, 0x06, 0x05,  // round
+      0x14, 0x13, 0x12, 0x11,  // values
+      0x18, 0x17, 0x16, 0x15,  // checksum
+      0x22, 0x21, 0,    0,     // size
+      0x34, 0x33, 0x32, 0x31,  // step
   };
 }
 
@@ -44,9 +45,9 @@ absl::Status Read(const std::vector<uint8_t>& bytes, int64_t* size) {
   return status;
 }
 
-absl::Status ReadWithSize(uint64_t size, int64_t* read) {
+absl::Status ReadWithSize(uint32_t size, int64_t* read) {
   std::vector<uint8_t> bytes = HeaderBytes();
-  for (int i = 0; i < 8; ++i) bytes[24 + i] = size >> (8 * i);
+  for (int i = 0; i < 4; ++i) bytes[24 + i] = size >> (8 * i);
   return Read(bytes, read);
 }
 
@@ -105,10 +106,14 @@ TEST(HeaderTest, EveryWrongFieldIsNamed) {
   const struct {
     const char* name;
     int begin, end;
-  } fields[] = {
-      {"magic number", 0, 4},      {"codec", 5, 6},  {"phase", 6, 7},
-      {"reserved byte", 7, 8},     {"piece", 8, 12}, {"round", 12, 16},
-      {"number of values", 16, 20}};
+  } fields[] = {{"magic number", 0, 4},
+                {"codec", 5, 6},
+                {"phase", 6, 7},
+                {"reserved byte", 7, 8},
+                {"piece", 8, 12},
+                {"round", 12, 16},
+                {"number of values", 16, 20},
+                {"optimizer's step", 28, 32}};
   for (const auto& field : fields) {
     for (int i = field.begin; i < field.end; ++i) {
       for (int bit = 0; bit < 8; ++bit) {
@@ -132,19 +137,19 @@ TEST(HeaderTest, OtherVersionIsFailedPreconditionAndNamesBoth) {
   const absl::Status status = Read(bytes, &size);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 7"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 5"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 6"));
 }
 
 TEST(HeaderTest, SizeOutsideItsRangeIsDataLoss) {
-  const uint64_t max = kMaxSize;
-  for (const uint64_t good : {uint64_t{32}, uint64_t{33}, max}) {
+  const uint32_t max = kMaxSize;
+  for (const uint32_t good : {uint32_t{32}, uint32_t{33}, max}) {
     int64_t size = -1;
     EXPECT_TRUE(ReadWithSize(good, &size).ok());
     EXPECT_EQ(size, static_cast<int64_t>(good));
   }
-  for (const uint64_t bad :
-       {uint64_t{0}, uint64_t{31}, max + 1, uint64_t{1} << 63,
-        (uint64_t{1} << 63) + 100, std::numeric_limits<uint64_t>::max()}) {
+  for (const uint32_t bad :
+       {uint32_t{0}, uint32_t{31}, max + 1, uint32_t{1} << 31,
+        std::numeric_limits<uint32_t>::max()}) {
     int64_t size = -1;
     const absl::Status status = ReadWithSize(bad, &size);
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);

@@ -1,5 +1,7 @@
 #include "ops/collectives/mailbox.h"
 
+#include <sys/resource.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -29,7 +31,7 @@ Header MakeHeader(int64_t size, Phase phase = Phase::kContribution,
                   uint32_t piece = 0) {
   return {Codec::kThreeLc, phase,          piece,
           /*round=*/5,
-          /*values=*/77,   /*checksum=*/0, static_cast<uint64_t>(size)};
+          /*values=*/77,   /*checksum=*/0, static_cast<uint32_t>(size)};
 }
 
 // A message with the body 0, 1, 2, ... and rubbish behind it.
@@ -45,7 +47,7 @@ Bytes MakeMessage(int64_t size) {
 void SendMessage(const std::vector<int>& peers, const Header& header,
                  const Bytes& buffer, Mailbox* mailbox) {
   mailbox->Send(peers, header.phase, header.piece,
-                Mailbox::Seal(header, buffer));
+                mailbox->Seal(header, buffer));
 }
 
 void ExpectIsMessage(const Bytes& message, int64_t size) {
@@ -378,13 +380,18 @@ TEST_F(MailboxTest, SizeThatMemoryHasNotIsResourceExhausted) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers end the program that asks for so much";
 #endif
-  constexpr int64_t kHuge = int64_t{1} << 62;
+  constexpr uint32_t kHuge = 0xffffffff;
   fault_ = [&](Transfer* transfer) {
     std::memcpy(&transfer->bytes[24], &kHuge, sizeof(kHuge));
   };
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit small = {rlim_t{2} << 30, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &small), 0);
   receiver_.Expect(0, MakeHeader(0), kHuge);
   Send(40);
   EXPECT_EQ(Take().code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
 }
 
 TEST_F(MailboxTest, EveryDamagedByteOfTheHeaderIsAnErrorThatNamesThePeer) {
