@@ -8,7 +8,25 @@ each gradient what compression has left over before.
 import tensorflow as tf
 from tf_gc.ops.library import library
 
-__all__ = ["fuse_gradients", "store_residuals", "unfuse_gradients"]
+__all__ = ["all_finite", "fuse_gradients", "store_residuals", "unfuse_gradients"]
+
+
+def all_finite(values, sizes, name=None):
+    """Says which variables of a bucket have finite values alone.
+
+    Args:
+      values: float32 tensor [n], the values of all variables, one after the other.
+      sizes: list of ints, the numbers of values of the variables, n in all.
+      name: Name of the op.
+
+    Returns:
+      bool tensor [number of variables].
+
+    Raises:
+      tf.errors.InvalidArgumentError: `values` has not n values. In a tf.function
+        that is ValueError where it is known while tracing.
+    """
+    return library.tf_gc_all_finite(values, sizes=sizes, name=name)
 
 
 def fuse_gradients(gradients, residuals, bucket, group_size, name=None):

@@ -72,6 +72,19 @@ class Reducer:
         return in_bucket_order(residuals)
 
 
+def overflow(compressor, shapes):
+    """A step, and one in which the sum of the first value of the first variable overflows.
+
+    Returns the last step's reduced gradients, and the residual before and after it.
+    """
+    reduce = Reducer(compressor, shapes)
+    reduce(gradients(shapes, 0, rank()))
+    before = reduce.residual()
+    values = gradients(shapes, 1, rank())
+    values[0].flat[0] = 1.7e38  # of each of four workers
+    return reduce(values), before, reduce.residual()
+
+
 def in_bucket_order(values):
     """Buckets are filled from the last variable on."""
     return np.concatenate([np.ravel(v) for v in reversed(values)])

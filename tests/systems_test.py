@@ -36,6 +36,28 @@ def encoded_bytes(ternary):
     return len(three_lc_reference.zero_run_encode(quartic))
 
 
+class OverflowTest(parameterized.TestCase):
+    @parameterized.parameters(
+        tf_gc.ThreeLC(1.0),
+        tf_gc.THC(),
+        tf_gc.ARTopK(0.01),
+        tf_gc.ScaleCom(100),
+        tf_gc.TopK(0.01),
+    )
+    def test_where_only_the_sum_overflows_the_step_has_not_happened(self, compressor):
+        results = shared_cluster(_WORKERS).run(programs.overflow, compressor, _SHAPES)
+        for reduced, before, after in results:
+            kept = ~np.isfinite(reduced)
+            self.assertTrue(kept.any())
+            # With 3LC that is of a shard, with others of variables, with THC of all of them.
+            if not isinstance(compressor, tf_gc.ThreeLC):
+                variables = np.split(kept, [_SIZES[0]])
+                kept = np.concatenate([np.full(len(v), v.any()) for v in variables])
+            self.assertEqual(kept.all(), compressor == tf_gc.THC())
+            np.testing.assert_array_equal(after[kept], before[kept])
+            self.assertGreater(np.abs(before[kept]).sum(), 0)
+
+
 class ReferenceTest(parameterized.TestCase):
     """Five steps of four workers against NumPy, with the same random draws."""
 

@@ -368,6 +368,43 @@ class StoreResidualsOp : public OpKernel {
   }
 };
 
+class AllFiniteOp : public OpKernel {
+ public:
+  explicit AllFiniteOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("sizes", &sizes_));
+    for (const int64_t size : sizes_) {
+      OP_REQUIRES(context, size >= 0,
+                  absl::InvalidArgumentError("sizes must be at least 0"));
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& input = context->input(0);
+    OP_REQUIRES_OK(context, CheckVector(input, "values"));
+    OP_REQUIRES(context, input.NumElements() == Sum(sizes_),
+                absl::InvalidArgumentError(absl::StrCat(
+                    "values must have the ", Sum(sizes_),
+                    " values of `sizes`, got ", input.NumElements())));
+    const float* const values = input.flat<float>().data();
+    Flags non_finite(sizes_.size());
+    ForEachSegment(context, sizes_, [&](const Segment& segment, int64_t first) {
+      if (!IsFinite(values + first, segment)) {
+        non_finite[segment.variable] = true;
+      }
+    });
+    Tensor* finite;
+    OP_REQUIRES_OK(
+        context,
+        context->allocate_output(
+            0, TensorShape({static_cast<int64_t>(sizes_.size())}), &finite));
+    std::transform(non_finite.begin(), non_finite.end(),
+                   finite->flat<bool>().data(), std::logical_not<bool>());
+  }
+
+ private:
+  std::vector<int64_t> sizes_;
+};
+
 template <typename T>
 class UnfuseGradientsOp : public OpKernel {
  public:
@@ -443,6 +480,7 @@ class UnfuseGradientsOp : public OpKernel {
   std::vector<int64_t> sizes_;
 };
 
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>AllFinite", AllFiniteOp);
 TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>FuseGradients", FuseGradientsOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>StoreResiduals", StoreResidualsOp);
 TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>UnfuseGradients", UnfuseGradientsOp);

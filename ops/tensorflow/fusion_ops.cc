@@ -1,7 +1,9 @@
 // The ops between gradients and the values of a bucket: declarations, shapes
 // and documentation.
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -62,6 +64,23 @@ absl::Status StoreResidualsShape(InferenceContext* c) {
   return CheckFiniteShape(c, last, last - 1);
 }
 
+absl::Status AllFiniteShape(InferenceContext* c) {
+  std::vector<int64_t> sizes;
+  TF_RETURN_IF_ERROR(c->GetAttr("sizes", &sizes));
+  if (std::any_of(sizes.begin(), sizes.end(),
+                  [](int64_t n) { return n < 0; })) {
+    return absl::InvalidArgumentError("sizes must be at least 0");
+  }
+  ShapeHandle vector;
+  DimensionHandle dimension;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &vector));
+  TF_RETURN_IF_ERROR(c->WithValue(
+      c->Dim(vector, 0),
+      std::accumulate(sizes.begin(), sizes.end(), int64_t{0}), &dimension));
+  c->set_output(0, c->Vector(sizes.size()));
+  return absl::OkStatus();
+}
+
 absl::Status UnfuseGradientsShape(InferenceContext* c) {
   std::vector<PartialTensorShape> shapes;
   TF_RETURN_IF_ERROR(c->GetAttr("shapes", &shapes));
@@ -119,6 +138,19 @@ values: A vector of all gradients, each plus its residual, added in float32; 0
   for all values of a variable that has one that is not finite.
 finite: A vector: by variable, whether all its values are finite.
 group_size: Number of workers that will exchange the values.
+)doc");
+
+REGISTER_OP("TfGc>AllFinite")
+    .Input("values: float")
+    .Output("finite: bool")
+    .Attr("sizes: list(int)")
+    .SetShapeFn(AllFiniteShape)
+    .Doc(R"doc(
+Says which variables have finite values alone.
+
+values: A vector of the values of all variables, one after the other.
+finite: A vector of one flag per variable.
+sizes: The numbers of values of the variables.
 )doc");
 
 REGISTER_OP("TfGc>StoreResiduals")

@@ -192,6 +192,22 @@ class FuseGradientsTest(OpTestCase):
         self.assertEqual(ops.bucket_traffic(bucket).values_sent.numpy().tolist(), [0])
 
 
+class AllFiniteTest(OpTestCase):
+    @parameterized.parameters(np.nan, np.inf, -np.inf)
+    def test_a_value_that_is_not_finite_is_found_in_its_variable(self, wrong):
+        sizes = [int(np.prod(shape)) for shape in _SHAPES]
+        for position in 15, 16, 70000, 140016, 140017:
+            values = testing.gaussian(sum(sizes))
+            values[position] = wrong
+            found = np.searchsorted(np.cumsum(sizes), position, side="right")
+            expected = [i != found for i in range(len(sizes))]
+            np.testing.assert_array_equal(ops.all_finite(values, sizes), expected)
+
+    def test_wrong_sizes(self):
+        self.assert_invalid("values must have the 3 values", ops.all_finite, [1.0, 2.0], [1, 2])
+        self.assert_invalid("at least 0", ops.all_finite, [1.0], [2, -1])
+
+
 class StoreResidualsTest(OpTestCase):
     @parameterized.named_parameters(*MODES)
     def test_by_hand(self, compile_function):

@@ -56,6 +56,11 @@ class FusedCompressor(Compressor):
               values = sum + new residuals
         """
 
+    def residual_factor(self, exchange: Exchange) -> tf.Tensor | float:
+        """Returns how much of what is not delivered enters the residual: all, but for filters."""
+        del exchange
+        return 1.0
+
     def all_reduce(self, gradients, exchange):
         from tf_gc import ops
 
@@ -65,15 +70,24 @@ class FusedCompressor(Compressor):
         )
         exchange = _agree(finite, self.statistics(values, exchange), exchange)
         total, residual = self.reduce(values, exchange)
+        dtype = gradients[0].dtype
+        divisor = float(exchange.workers if exchange.reduce_op == "MEAN" else 1)
         if residual is not None:
-            ops.store_residuals(residual, residuals, exchange.finite)
+            if dtype != tf.float32:
+                share = self.residual_factor(exchange) / exchange.workers
+                residual += share * _lost_by_rounding(total, divisor, dtype)
+            # Where the sum has overflowed on the way, the step has not happened.
+            finite = exchange.finite & ops.all_finite(total, exchange.sizes)
+            ops.store_residuals(residual, residuals, finite)
         return ops.unfuse_gradients(
-            total,
-            exchange.finite,
-            divisor=float(exchange.workers if exchange.reduce_op == "MEAN" else 1),
-            shapes=exchange.shapes,
-            dtype=gradients[0].dtype,
+            total, exchange.finite, divisor=divisor, shapes=exchange.shapes, dtype=dtype
         )
+
+
+def _lost_by_rounding(total, divisor, dtype):
+    """Returns what is left of sums; all of those that are too large for the type."""
+    rounded = divisor * tf.cast(tf.cast(total / divisor, dtype), tf.float32)
+    return total - tf.where(tf.math.is_finite(rounded), rounded, 0.0)
 
 
 def _agree(finite, statistics, exchange):

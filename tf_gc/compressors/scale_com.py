@@ -75,9 +75,11 @@ class ScaleCom(FusedCompressor):
         total, kept = sparse.sum_at(indices, values, self.overshoot, exchange)  # m + g - sent
         if self.beta == 1:
             return total, kept
-        beta = schedules.at_step(self.beta, exchange.step)
         memory = exchange.read("residual")
-        return total, memory + beta * (kept - memory)
+        return total, memory + self.residual_factor(exchange) * (kept - memory)
+
+    def residual_factor(self, exchange):
+        return schedules.at_step(self.beta, exchange.step)
 
     def _select(self, values, chunks, exchange):
         """Returns where the largest magnitudes are, with one chunk after the other."""
