@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import itertools
+import weakref
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,30 @@ class _Bucket:
     names: tuple[str | None, ...]  # None for statistics
     user: Any  # one for each optimizer
 
+    def traffic(self, steps):
+        """Returns the bucket's `Traffic`, but for the steps, which a Counter has by user."""
+        with tf.init_scope():
+            counts = ops.bucket_traffic(self.handle)
+        steps[self.user] = max(steps[self.user], int(counts.steps))
+        # Statistics are no values of gradients.
+        is_gradient = np.array([name is not None for name in self.names])
+        values = counts.values_sent.numpy() * is_gradient
+        shared = int(counts.shared_bytes_sent) / max(1, values.sum())
+        payload = counts.payload_bytes_sent.numpy() + shared * values
+        return Traffic(
+            bytes_sent=int(counts.bytes_sent),
+            bytes_received=int(counts.bytes_received),
+            result_bytes_sent=int(counts.result_bytes_sent),
+            values_sent=int(values.sum()),
+            uncompressed_bytes=int(values @ [dtype.size for dtype in self.dtypes]),
+            second_moment_bytes_sent=round(payload @ ~is_gradient),
+            variables=tuple(
+                VariableTraffic(name, str(self.compressor), int(value), round(size))
+                for name, value, size in zip(self.names, values, payload, strict=True)
+                if name is not None
+            ),
+        )
+
 
 class GradientReducer:
     """Reduces one gradient per variable and worker over the workers.
@@ -65,6 +90,9 @@ class GradientReducer:
         self._bucket_bytes = bucket_bytes
         self._timeout_seconds = timeout_seconds
         self._buckets = {}  # (compressor, dtypes, ids of the variables) -> _Bucket
+        self._dead = collections.deque()  # keys of buckets whose variables are gone
+        self._retired = Traffic()  # of such buckets
+        self._steps = collections.Counter()  # of their users
         self._shared = set()  # ids of variables whose compressors share second moments
 
     def handles(self, gradient):
@@ -136,38 +164,18 @@ class GradientReducer:
 
     def traffic(self):
         """Returns the `Traffic` of all buckets so far."""
-        values = uncompressed = sent = received = results = of_moments = 0
-        steps = collections.Counter()
-        variables = []
+        self._retire()
+        total, steps = self._retired, self._steps.copy()
         for bucket in list(self._buckets.values()):  # another thread may be tracing
-            counts = ops.bucket_traffic(bucket.handle)
-            steps[bucket.user] = max(steps[bucket.user], int(counts.steps))
-            sent += int(counts.bytes_sent)
-            received += int(counts.bytes_received)
-            results += int(counts.result_bytes_sent)
-            # Statistics are no values of gradients.
-            is_gradient = np.array([name is not None for name in bucket.names])
-            bucket_values = counts.values_sent.numpy() * is_gradient
-            values += int(bucket_values.sum())
-            uncompressed += int(bucket_values @ [dtype.size for dtype in bucket.dtypes])
-            shared = int(counts.shared_bytes_sent) / max(1, bucket_values.sum())
-            payload = counts.payload_bytes_sent.numpy() + shared * bucket_values
-            of_moments += round(payload @ ~is_gradient)
-            variables += [
-                VariableTraffic(name, str(bucket.compressor), int(value), round(size))
-                for name, value, size in zip(bucket.names, bucket_values, payload, strict=True)
-                if name is not None
-            ]
-        return Traffic(
-            steps=steps.total(),
-            bytes_sent=sent,
-            bytes_received=received,
-            result_bytes_sent=results,
-            values_sent=values,
-            uncompressed_bytes=uncompressed,
-            second_moment_bytes_sent=of_moments,
-            variables=tuple(variables),
-        )
+            total += bucket.traffic(steps)
+        return dataclasses.replace(total, steps=steps.total())
+
+    def _retire(self):
+        """Lets go of buckets whose variables are gone, but not of what they have counted."""
+        while self._dead:
+            bucket = self._buckets.pop(self._dead.popleft(), None)
+            if bucket is not None:
+                self._retired = (self._retired + bucket.traffic(self._steps)).by_name()
 
     def _compressor(self, variable):
         return (
@@ -203,6 +211,7 @@ class GradientReducer:
         variables = [entry.variable for entry in entries]
         bucket = self._bucket(entries, user)
         with tf.device(self._device):
+            ops.begin_step(bucket.handle, step)
             exchange = Exchange(
                 bucket=bucket.handle,
                 group_key=_GROUP_KEY,
@@ -268,6 +277,10 @@ class GradientReducer:
             with tf.init_scope(), tf.device(self._device):
                 handle = ops.bucket(str(next(_bucket_keys)), len(entries), _label(names))
             self._buckets[key] = _Bucket(handle, compressor, dtypes, names, user)
+            for entry in entries:
+                for variable in _variables(entry):
+                    weakref.finalize(variable, self._dead.append, key).atexit = False
+            self._retire()
         return self._buckets[key]
 
 
@@ -275,6 +288,12 @@ def _key(entries):
     dtypes = tuple(entry.gradient.dtype for entry in entries)
     ids = (unwrap(entry.variable)._unique_id for entry in entries)
     return (entries[0].compressor, dtypes, *ids)
+
+
+def _variables(entry):
+    if isinstance(entry.variable, Statistics):
+        return entry.variable.variables
+    return [unwrap(entry.variable)]
 
 
 def _label(names):

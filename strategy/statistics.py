@@ -13,6 +13,7 @@ class Statistics:
     To the buckets it is one more variable, whose gradient `of_squares` gives.
 
     Attributes:
+      variables: the `tf.Variable`s.
       shape: of `of_squares`.
     """
 
@@ -24,8 +25,8 @@ class Statistics:
           others: those whose second moments only optimizers want to know.
           residuals: the `Residuals`.
         """
-        self._variables = [unwrap(v) for v in (*measured, *others)]
-        matrices = [matrix_shape(v.shape) for v in self._variables]
+        self.variables = [unwrap(v) for v in (*measured, *others)]
+        matrices = [matrix_shape(v.shape) for v in self.variables]
         self.shape = tf.TensorShape([sum(map(sum, matrices))])
         self._rows = [rows for rows, _ in matrices]
         sizes = [sum(matrix) for matrix in matrices[: len(measured)]]
@@ -37,7 +38,7 @@ class Statistics:
 
     @property
     def _unique_id(self):
-        return ("second moments", *(v._unique_id for v in self._variables))
+        return ("second moments", *(v._unique_id for v in self.variables))
 
     def of_squares(self, gradients):
         """Returns this worker's statistics of the gradients, in the variables' order."""
@@ -57,5 +58,5 @@ class Statistics:
 
     def second_moments(self, statistics, factor):
         """Returns second moments of the variables' shapes from what `of_squares` has become."""
-        shapes = [v.shape for v in self._variables]
+        shapes = [v.shape for v in self.variables]
         return ops.second_moments(statistics, factor, self._rows, shapes)

@@ -16,8 +16,8 @@ from tests import strategy_programs
 from tests.strategy_programs import fingerprint, gaussian, rank
 
 REPLICAS = 2
-# A process makes its devices once, so that these workers cannot be those of other tests: clusters are
-# shared by environment.
+# A process makes its devices once, so that these workers cannot be those of other tests: clusters
+# are shared by environment.
 ENVIRONMENT = {"TF_NUM_INTEROP_THREADS": "8"}
 
 

@@ -3,6 +3,7 @@
 Every function runs in all workers at the same time, and returns plain values.
 """
 
+import gc
 import hashlib
 import pathlib
 import unittest.mock
@@ -12,6 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 import tf_gc
+from tests.waiting import wait_until
 
 _SHAPE = (48, 64)  # large enough for the default policy to compress
 
@@ -280,6 +282,57 @@ def _dict_model(keras):
     """A functional model with a named input."""
     inputs = keras.Input((32,), name="x")
     return keras.Model({"x": inputs}, _model(keras)(inputs))
+
+
+def repeat_half_a_step():
+    """Worker 1's step fails when one of its two buckets was exchanged, and is tried again."""
+    policy = tf_gc.Policy(
+        default=tf_gc.ThreeLC(1.0), rules={"second": tf_gc.ARTopK(0.1)}, min_elements=0
+    )
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=policy)
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(_SHAPE), name=name) for name in ("first", "second")]
+
+    def first_is_exchanged():
+        # Of one bucket or of both: `step` is called by the time this is.
+        wait_until(lambda: strategy.traffic.bytes_sent > 0, "a bucket was exchanged")
+        return np.float32(0)
+
+    @tf.function
+    def step(fails):
+        def replica_step():
+            first, second = (tf.constant(gaussian(0)) for _ in variables)
+            if fails:
+                waited = tf.numpy_function(first_is_exchanged, [], tf.float32)
+                with tf.control_dependencies([waited]):
+                    second += tf.debugging.check_numerics(tf.constant(np.nan), "cancelled")
+            pairs = zip([first, second], variables, strict=True)
+            return [g for g, _ in strategy.reduce_gradients(pairs)]
+
+        return strategy.run(replica_step)
+
+    if rank() == 1:
+        try:
+            step(True)
+        except tf.errors.InvalidArgumentError:
+            logging.info("the step was cancelled")
+    return step(False)
+
+
+def build_models_in_turn(models):
+    """How many buckets and slots there are after each of some models, and the steps so far."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    seen = []
+    for _ in range(models):
+        model = _compiled(strategy)
+        model.fit(_data(), verbose=0)
+        del model
+        tf.keras.backend.clear_session()
+        gc.collect()
+        traffic = strategy.traffic
+        buckets = strategy._reducer._buckets
+        seen.append((len(buckets), len(strategy.residuals), traffic.steps))
+    return seen, sorted({v.name for v in traffic.variables}), len(traffic.variables)
 
 
 def fit_twice():

@@ -208,6 +208,16 @@ class KerasTest(parameterized.TestCase):
         for error in cluster.outcomes(programs.fit, tf_gc.ThreeLC(), jit_compile=True):
             self.assertIn("use model.compile(jit_compile=False)", str(error))
 
+    @parameterized.parameters(False, True)
+    def test_a_model_that_is_gone_leaves_nothing_but_its_traffic(self, legacy_keras):
+        cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
+        seen, names, variables = one(cluster.run(programs.build_models_in_turn, 4))
+        self.assertLen({buckets for buckets, _, _ in seen}, 1, seen)
+        self.assertLen({slots for _, slots, _ in seen}, 1, seen)
+        steps = [steps for _, _, steps in seen]
+        self.assertEqual(steps, [steps[0] * i for i in range(1, 5)])
+        self.assertLessEqual(variables, 2 * len(names))
+
     def test_two_models_of_one_shape_keep_separate_residuals(self):
         result = one(shared_cluster(2).run(programs.two_models_of_one_shape))
         self.assertEqual(result["count"], 4)
@@ -264,6 +274,13 @@ class FailureTest(parameterized.TestCase):
             [error] = cluster.outcomes(programs.start, 3)
         self.assertIsInstance(error, tf.errors.DeadlineExceededError)
         self.assertIn("worker 1", error.message)
+
+    def test_a_step_that_is_repeated_on_one_worker_is_an_error_on_all(self):
+        with Cluster(2) as cluster:
+            errors = cluster.outcomes(programs.repeat_half_a_step)
+        for error in errors:
+            self.assertIsInstance(error, tf.errors.OpError)
+        self.assertRegex("".join(map(str, errors)), "the optimizer's step is [01], here it is [01]")
 
     def test_a_worker_that_does_not_come_is_deadline_exceeded(self):
         with Cluster(2) as cluster:
