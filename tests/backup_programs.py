@@ -221,7 +221,7 @@ def sum_gradients(directory, steps, has_handler, terminated=None):
         manager = tf.train.CheckpointManager(checkpoint, f"{directory}/{rank()}", max_to_keep=2)
         manager.restore_or_initialize()
 
-        def run(function, args):
+        def run(function, *args):
             function(*args)
 
     @tf.function
@@ -234,7 +234,7 @@ def sum_gradients(directory, steps, has_handler, terminated=None):
 
     first = int(step)
     while int(step) < steps:
-        run(train, args=(tf.constant(gradient(rank(), int(step))),))
+        run(train, tf.constant(gradient(rank(), int(step))))
         step.assign_add(1)
         if not has_handler:
             manager.save()

@@ -11,11 +11,12 @@ from unittest import mock
 import backup_programs as programs
 import numpy as np
 import server_clusters
+import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import tf_gc
 from tests.clusters import shared_cluster
-from tf_gc.testing.cluster import Cluster
+from tf_gc.testing.cluster import Cluster, WorkerError
 
 _LEGACY_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 _STEPS = [(e, b) for e in range(programs.EPOCHS) for b in range(programs.BATCHES)]
@@ -39,7 +40,11 @@ def uninterrupted(environment, compression, workers=2):
 def interrupted(environment, function, *args, workers=2, **kwargs):
     """Runs a function, which some worker does not survive, on a cluster of its own."""
     with Cluster(workers, environment) as cluster:
-        return cluster.outcomes(function, *args, **kwargs)
+        outcomes = cluster.outcomes(function, *args, **kwargs)
+    for outcome in outcomes:
+        if not isinstance(outcome, (WorkerError, OSError, tf.errors.OpError)):
+            raise AssertionError(f"a worker was not interrupted: {outcome}")
+    return outcomes
 
 
 class _BackupTest(parameterized.TestCase):
