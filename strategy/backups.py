@@ -133,12 +133,15 @@ class Backups:
 
     def delete(self):
         """Deletes all backups, when all workers have come to this."""
-        self._gather([(0,)])
-        shutil.rmtree(self._folder(self._worker), ignore_errors=True)
-        if self._worker == 0:
-            for part in self._found():
-                if part.worker >= self._workers:  # of a larger job before
-                    shutil.rmtree(self._folder(part.worker), ignore_errors=True)
+        folders = {self._worker}
+        if self._worker == 0:  # those of a larger job before
+            folders |= {part.worker for part in self._found() if part.worker >= self._workers}
+        self._gather([(0,)])  # from here on other workers delete, too
+        for folder in map(self._folder, folders):
+            deleted = folder.with_name(f"deleted-{folder.name}")
+            with contextlib.suppress(FileNotFoundError):
+                folder.rename(deleted)  # at once: what has its name is whole
+            shutil.rmtree(deleted, ignore_errors=True)
         with contextlib.suppress(OSError):  # other workers' are still in it
             self._directory.rmdir()
 

@@ -4,6 +4,7 @@ import os
 import pathlib
 import signal
 import unittest.mock
+import zipfile
 
 import numpy as np
 import tensorflow as tf
@@ -166,6 +167,35 @@ def warnings_of(function, *args, **kwargs):
         result = function(*args, **kwargs)
     texts = [call.args[0] % call.args[1:] for call in warning.call_args_list]
     return [text for text in texts if text.startswith("tf_gc")], result
+
+
+def fit_again(directory):
+    """Goes on with a training, and then trains without a backup; returns the steps of both."""
+    fit(directory, None, epochs=1, delete=False)
+    _, model = make_model(None)
+    steps = []
+    callbacks = [_after_batches(steps.append), tf_gc.keras.BackupAndRestore(directory)]
+    model.fit(data(), epochs=2, verbose=0, callbacks=callbacks)
+    model.fit(data(), epochs=1, verbose=0, callbacks=callbacks[:1])
+    return steps
+
+
+def saved_bytes(directory, compression):
+    """All bytes of a trained model that is saved and exported, and what a loaded one predicts."""
+    _, model = make_model(compression)
+    model.fit(data(), verbose=0)
+    path = pathlib.Path(directory, str(rank()))
+    path.mkdir()
+    model.save(path / "model.keras")
+    model.export(path / "exported")
+    tf.saved_model.load(str(path / "exported"))
+    with zipfile.ZipFile(path / "model.keras") as archive:
+        contents = [archive.read(name) for name in archive.namelist()]
+    contents += [file.read_bytes() for file in path.rglob("*") if file.is_file()]
+    inputs = np.ones([2, 32], np.float32)
+    loaded = tf.keras.models.load_model(path / "model.keras")
+    # Outside of the strategy, which would gather what all workers predict.
+    return b"".join(contents), [loaded(inputs).numpy(), model(inputs).numpy()]
 
 
 def checkpoint_of_fit(directory, compression, has_residuals):

@@ -116,6 +116,36 @@ class RestartTest(_BackupTest):
         self.check_same_end(results, uninterrupted({}, tf_gc.ThreeLC(), workers=1), (1, 1))
 
 
+class FitTest(_BackupTest):
+    @_both_keras
+    def test_a_second_fit_begins_at_its_begin(self, **environment):
+        [steps] = shared_cluster(1, **environment).run(programs.fit_again, self.directory)
+        first = [(0, batch) for batch in range(programs.BATCHES)]
+        self.assertEqual(steps, [(1, batch) for _, batch in first] + first)
+
+    @parameterized.parameters(
+        ({"backup_dir": ""}, "backup_dir must be a folder"),
+        ({"backup_dir": "gs://bucket/backups"}, "backup_dir must be a folder"),
+        ({"save_freq": "batch"}, "save_freq must be"),
+        ({"save_freq": -1}, "save_freq must be"),
+        ({"save_freq": False}, "save_before_preemption must be True"),
+    )
+    def test_a_wrong_argument_is_named(self, arguments, message):
+        with self.assertRaisesRegex(ValueError, message):
+            tf_gc.keras.BackupAndRestore(**{"backup_dir": "backups", **arguments})
+
+    @_both_keras
+    def test_a_saved_model_has_no_trace_of_compression(self, **environment):
+        cluster = shared_cluster(2, **environment)
+        for saved, (loaded, own) in cluster.run(
+            programs.saved_bytes, self.directory, tf_gc.ThreeLC()
+        ):
+            np.testing.assert_allclose(loaded, own, rtol=1e-5)
+            self.assertGreater(len(saved), 1000)
+            for trace in (b"tf_gc", b"TfGc", b"residual", b"ThreeLC", b"second_moment"):
+                self.assertNotIn(trace, saved)
+
+
 class WritingTest(_BackupTest):
     """What happens while a backup is written."""
 
