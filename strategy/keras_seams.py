@@ -121,6 +121,9 @@ def _with_paths(grads_and_vars, optimizer):
     return [(gradient, known.get(id(v), v)) for gradient, v in grads_and_vars]
 
 
+# Used here are, in Keras 3.15: _initial_epoch of a model, _enumerate_iterator of an epoch
+# iterator; in tf_keras 2.21: _train_counter and _training_state of a model, _model and
+# _initial_step of a data handler.
 def training_state(model):
     """Returns what is saved of a compiled model, by name: see `tf.train.Checkpoint`; and variables.
 
