@@ -14,6 +14,9 @@ once: there the call that applies gradients is replaced by one that pushes them.
 Keras 3's loss scaling looks at the gradients before they are reduced: a worker
 that finds its own finite would go on to the reduction alone, and wait for ever.
 
+A training that goes on from a backup goes on within an epoch, too. Keras 3 knows the first
+epoch only, and tf_keras counts batches from the right one, but reads the data from its start.
+
 Where workers train by themselves (DiLoCo), a step begins where an optimizer is
 called, and ends when it has updated the variables. A step that loss scaling leaves
 out is left out on all workers, so that all count the same steps.
@@ -21,6 +24,7 @@ out is left out on all workers, so that all count the same steps.
 
 import functools
 import sys
+import weakref
 
 import tensorflow as tf
 from absl import logging
@@ -117,8 +121,99 @@ def _with_paths(grads_and_vars, optimizer):
     return [(gradient, known.get(id(v), v)) for gradient, v in grads_and_vars]
 
 
+# Used here are, in Keras 3.15: _initial_epoch of a model, _enumerate_iterator of an epoch
+# iterator; in tf_keras 2.21: _train_counter and _training_state of a model, _model and
+# _initial_step of a data handler.
+def training_state(model):
+    """Returns what is saved of a compiled model, by name: see `tf.train.Checkpoint`; and variables.
+
+    Where the model is built, its optimizer is built, too.
+    """
+    optimizer = model.optimizer
+    if model.built and hasattr(optimizer, "build"):
+        is_built = getattr(optimizer, "built", getattr(optimizer, "_built", False))
+        if not is_built:
+            optimizer.build(model.trainable_variables)
+    variables = list(model.variables) if model.built else []
+    if hasattr(model, "_train_counter"):  # of tf_keras, for callbacks that write logs
+        more = {"train_counter": model._train_counter}
+    else:
+        more = {"variables": variables}  # Keras 3's trackable objects leave out random seeds
+    return {"model": model, "optimizer": optimizer, **more}, variables
+
+
+def resume(model, epoch, batch):
+    """Makes the `fit` that calls `on_train_begin` begin at a batch of an epoch.
+
+    What comes before in the epoch is read from the dataset, and left out.
+    """
+    if hasattr(model, "_maybe_load_initial_counters_from_ckpt"):
+        model._training_state = _Resumption(epoch, batch)
+    else:
+        model._initial_epoch = epoch
+        if batch:
+            _begin_epoch_at(_epoch_iterators[model](), batch)
+
+
+def forget_resumption(model):
+    """Ends what `resume` has begun: the next `fit` begins where it is told to."""
+    name = "_training_state" if hasattr(model, "_training_state") else "_initial_epoch"
+    setattr(model, name, None)
+
+
+class _Resumption:
+    """What tf_keras's `fit` asks for its first epoch and batch."""
+
+    def __init__(self, epoch, batch):
+        self._epoch = epoch
+        self._batch = batch
+
+    def maybe_load_initial_counters_from_ckpt(self, steps_per_epoch, initial_epoch, mode):
+        del initial_epoch, mode
+        if self._batch == steps_per_epoch:  # an epoch without steps would be an error
+            return self._epoch + 1, 0
+        return self._epoch, self._batch
+
+
+def _leave_out_first_batches(enumerate_epochs):
+    """For tf_keras's `enumerate_epochs(data_handler)`."""
+
+    def enumerate_rest(handler):
+        resumes = isinstance(getattr(handler._model, "_training_state", None), _Resumption)
+        left_out = handler._initial_step if resumes else 0
+        for epoch, iterator in enumerate_epochs(handler):
+            for _ in range(left_out):
+                next(iterator, None)
+            left_out = 0
+            yield epoch, iterator
+
+    return enumerate_rest
+
+
+# Trainer of Keras 3 -> weak reference to the epoch iterator that it has made last.
+_epoch_iterators = weakref.WeakKeyDictionary()
+
+
+def _begin_epoch_at(epoch_iterator, first):
+    """Makes the next epoch of Keras 3's `TFEpochIterator` begin at a batch."""
+    enumerate_epoch = epoch_iterator._enumerate_iterator
+
+    def enumerate_rest():
+        del epoch_iterator._enumerate_iterator  # back to that of the class
+        for begin, end, batches in enumerate_epoch():
+            if begin >= first:
+                yield begin, end, batches
+                continue
+            for _ in range(begin, end + 1):
+                next(batches, None)
+
+    epoch_iterator._enumerate_iterator = enumerate_rest
+
+
 def _build_from_local_batch(maybe_symbolic_build):
     def build(trainer, iterator=None, data_batch=None):
+        if iterator is not None:
+            _epoch_iterators[trainer] = weakref.ref(iterator)
         strategy = trainer._distribute_strategy
         if iterator is None or not hasattr(strategy, "reduce_gradients"):
             return maybe_symbolic_build(trainer, iterator, data_batch)
@@ -373,6 +468,12 @@ _SEAMS = (
         "BaseOptimizer",
         "apply",
         lambda apply: _begin_local_step(_push_with_apply(apply)),
+    ),
+    (  # tf_keras 2.17 to 2.21
+        "tf_keras.src.engine.data_adapter",
+        "DataHandler",
+        "enumerate_epochs",
+        _leave_out_first_batches,
     ),
     (  # tf_keras 2.17 to 2.21
         "tf_keras.src.mixed_precision.loss_scale_optimizer",

@@ -2,8 +2,10 @@
 
 import collections
 import weakref
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 from tf_gc.strategy import tensorflow_internals as internals
@@ -35,6 +37,8 @@ class Residuals(internals.Trackable):
         self._slots = collections.defaultdict(dict)  # id of a variable -> slot -> checkpoint name
         self._maybe_initialize_trackable()
         self._fresh = []  # names that were new after a restore
+        self._awaited = {}  # what `adopt` was given for slots that are not made yet
+        self._has_reported_unused = False
 
     def __len__(self) -> int:
         return sum("residual" in slots for slots in self._slots.values())
@@ -69,6 +73,32 @@ class Residuals(internals.Trackable):
                 # Not when the program ends, with half of TensorFlow gone.
                 weakref.finalize(unwrap(variable), self._forget, key).atexit = False
 
+    def own_values(self) -> dict[str, np.ndarray]:
+        """Returns what this worker has in its slots, by keys for `adopt` and `shares`."""
+        made = {_key(name, slot): slot.values[0].numpy() for name, slot in self._saved.items()}
+        return {**self._awaited, **made}
+
+    def shares(self, saved: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """Returns what this worker gets of the `own_values` of all workers of an earlier run.
+
+        That is an equal share of what adds up over the workers, and all of what they shared.
+        """
+        workers = self._strategy().extended._num_workers
+        keys = dict.fromkeys(key for values in saved for key in values)
+        own = {}
+        for key in keys:
+            values = [v[key] for v in saved if key in v]
+            own[key] = sum(values) / np.float32(workers) if _adds_up(key) else values[0]
+        return own
+
+    def adopt(self, values: Mapping[str, np.ndarray]) -> None:
+        """Gives this worker's slots the values that `own_values` had, or when they are made."""
+        self._awaited = dict(values)
+        if values:
+            self._report_unused()
+        for name, slot in self._saved.items():
+            self._take_awaited(name, slot)
+
     def report_restored(self):
         """Logs which variables found nothing in a checkpoint that was restored, if any."""
         if not self._fresh:
@@ -77,10 +107,21 @@ class Residuals(internals.Trackable):
         logging.warning(
             "tf_gc: the checkpoint has no residuals for %s, which begin at 0. Those that have "
             "found no variable so far: %s",
-            ", ".join(self._fresh),
+            ", ".join(self._fresh) if len(self._fresh) < len(self) else "any variable",
             unused,
         )
         self._fresh.clear()
+
+    def _report_unused(self):
+        """Logs, once, that what a checkpoint has is lost, where nothing is compressed."""
+        strategy = self._strategy()
+        is_used = strategy.compression is not None and strategy.extended._num_workers > 1
+        if not is_used and not self._has_reported_unused:
+            self._has_reported_unused = True
+            logging.warning(
+                "tf_gc: the checkpoint has residuals, gradients that were not delivered yet, and "
+                "this program, which compresses nothing, leaves them out"
+            )
 
     def _get(self, variable, slot, shape, dtype=tf.float32, aggregation=tf.VariableAggregation.SUM):
         key = unwrap(variable)._unique_id
@@ -97,9 +138,18 @@ class Residuals(internals.Trackable):
             made = _WorkersVariable(self._strategy(), [local], aggregation)
             self._saved[name] = made
             self._slots[key][slot] = name
-            if self._update_uid >= 0 and name not in self._deferred_dependencies:
+            is_awaited = self._take_awaited(name, made) or name in self._deferred_dependencies
+            is_restored = self._update_uid >= 0 or _is_restored(variable)
+            if slot == "residual" and is_restored and not is_awaited:
                 self._fresh.append(name)
             self._handle_deferred_dependencies(name, made)
+
+    def _take_awaited(self, name, slot):
+        """Returns whether there was a value for a slot."""
+        value = self._awaited.pop(_key(name, slot), None)
+        if value is not None:
+            slot.values[0].assign(value)
+        return value is not None
 
     def _forget(self, key):
         del self._names[key]
@@ -109,6 +159,23 @@ class Residuals(internals.Trackable):
     def _trackable_children(self, save_type=internals.SaveType.CHECKPOINT, **kwargs):
         children = super()._trackable_children(save_type, **kwargs)
         return {**children, **self._saved}
+
+    def _lookup_dependency(self, name, cached_dependencies=None):
+        self._report_unused()  # this is what restoring a residual begins with
+        return super()._lookup_dependency(name, cached_dependencies)
+
+
+def _key(name, slot):
+    return f"{slot.aggregation.name}/{name}"
+
+
+def _adds_up(key):
+    return key.startswith(f"{tf.VariableAggregation.SUM.name}/")
+
+
+def _is_restored(variable):
+    """Whether a checkpoint had a variable."""
+    return any(getattr(v, "_update_uid", -1) >= 0 for v in (variable, unwrap(variable)))
 
 
 class _WorkersVariable(internals.SyncOnReadVariable):

@@ -85,9 +85,9 @@ from tensorflow.python.ops.resource_variable_ops import (
 # 2.17 to 2.21.
 from tensorflow.python.saved_model.save_context import in_save_context
 
-# 2.17 to 2.21; overridden: _trackable_children, _serialize_to_tensors, _restore_from_tensors; used:
-# _track_trackable, _handle_deferred_dependencies, _deferred_dependencies, _update_uid,
-# _maybe_initialize_trackable.
+# 2.17 to 2.21; overridden: _trackable_children, _lookup_dependency, _serialize_to_tensors,
+# _restore_from_tensors; used: _track_trackable, _handle_deferred_dependencies,
+# _deferred_dependencies, _update_uid, _maybe_initialize_trackable.
 from tensorflow.python.trackable.base import VARIABLE_VALUE_KEY, SaveType, Trackable
 
 

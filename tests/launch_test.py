@@ -411,6 +411,98 @@ class FailureTest(_LaunchTest):
         self.assertEqual(codes, [4])
 
 
+class RestartTest(_LaunchTest):
+    """Without parameter servers: a job is started again as a whole."""
+
+    def run_in_turn(self, *bodies, **kwargs):
+        """Runs each body at another start of the workers, which are 2."""
+        starts = self.create_tempdir().full_path
+        branches = "".join(
+            f"if start == {start}:\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n"
+            for start, body in enumerate(bodies)
+        )
+        return self.run_program(
+            f"""
+starts = pathlib.Path({starts!r}, str(index))
+start = len(starts.read_text()) if starts.exists() else 0
+print("start", start, config["cluster"])
+starts.write_text("x" * (start + 1))
+{branches}
+""",
+            **kwargs,
+        )
+
+    def starts(self, lines, worker):
+        return [t for t in self.texts(lines, f"worker {worker}") if t.startswith("start")]
+
+    def test_all_workers_start_again_at_their_addresses_when_one_is_killed(self):
+        code, lines = self.run_in_turn(
+            """
+            if index == 1:
+                wait_until(starts.with_name("0").exists)
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(600)
+            """,
+            "print('done')",
+            max_restarts=1,
+            grace=0.2,
+        )
+        self.assertEqual(code, 0)
+        self.assertEqual(
+            self.texts(lines, "tf_gc-launch"),
+            [
+                "worker 1 failed first: killed by SIGKILL",
+                "sending SIGTERM to worker 0",
+                "all workers start again",
+            ],
+        )
+        clusters = set()
+        for worker in range(2):
+            first, second = self.starts(lines, worker)
+            self.assertStartsWith(first, "start 0 ")
+            self.assertStartsWith(second, "start 1 ")
+            clusters |= {first[8:], second[8:]}
+            self.assertEqual(self.texts(lines, f"worker {worker}")[-1], "done")
+        self.assertLen(clusters, 1)
+
+    def test_those_that_had_ended_start_again_too(self):
+        code, lines = self.run_in_turn("sys.exit(index)", "pass", max_restarts=1)
+        self.assertEqual(code, 0)
+        self.assertLen(self.starts(lines, 0), 2)
+
+    def test_the_exit_code_is_that_of_the_last_start(self):
+        code, lines = self.run_in_turn(
+            "sys.exit(5)", "sys.exit(6)", "sys.exit(7)", "pass", max_restarts=2
+        )
+        self.assertEqual(code, 7)
+        self.assertEqual(self.texts(lines, "tf_gc-launch").count("all workers start again"), 2)
+
+    def test_by_default_nothing_starts_again(self):
+        code, lines = self.run_in_turn("sys.exit(5)", "pass")
+        self.assertEqual(code, 5)
+        self.assertLen(self.starts(lines, 0), 1)
+
+    def test_a_launch_that_is_told_to_stop_starts_nothing_again(self):
+        lines = []
+
+        def on_line(line):
+            lines.append(line)
+            if line.text == "ready":
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        code, _ = self.run_in_turn(
+            "print('ready'); time.sleep(600)", "pass", workers=1, max_restarts=3, on_line=on_line
+        )
+        self.assertEqual(code, 128 + signal.SIGTERM)
+        self.assertLen(self.starts(lines, 0), 1)
+
+    def test_the_log_has_all_starts(self):
+        log_dir = self.create_tempdir().full_path
+        self.run_in_turn("sys.exit(5)", "pass", log_dir=log_dir, max_restarts=1)
+        log = pathlib.Path(log_dir, "worker-0.log").read_text()
+        self.assertRegex(log, r"\Astart 0 .*\nstart 1 .*\n\Z")
+
+
 class ServersTest(_LaunchTest):
     """Small programs stand in for the servers too; tests/server_test.py has real ones."""
 

@@ -25,14 +25,15 @@ flags:
 {flags}
 
 Ctrl-C is forwarded to all processes that run the program; pressed twice, it kills them. When one
-of them fails, the others have --grace seconds to notice and to say so, then they are stopped.
+of them fails, the others have --grace seconds to notice and to say so, then they are stopped;
+with --max_restarts, all workers start again then, and go on from what the program has saved.
 Servers are stopped when the chief has ended. A worker that ends before is started again, and when
 it ended too often, training goes on without it. When no worker is left, or a parameter server is
 lost, the chief has --grace seconds, too.
 
-exit code: 0 when every process that runs the program returned 0; else that of the first that
-failed, or 128 plus the number of the signal that ended it; 128 plus the number of the signal that
-stopped the launch; 2 for wrong flags; 1 when the network cannot be set up.
+exit code: 0 when every process that runs the program returned 0, the last time; else that of the
+first that failed, or 128 plus the number of the signal that ended it; 128 plus the number of the
+signal that stopped the launch; 2 for wrong flags; 1 when the network cannot be set up.
 
 examples:
   tf_gc-launch --workers 2 train.py
@@ -72,9 +73,10 @@ def _define_flags() -> flags.FlagValues:
     )
     flags.DEFINE_integer(
         "max_restarts",
-        3,
-        "With --ps: how many times each worker that has ended is started again, at the same "
-        "address. A parameter server never is.",
+        None,
+        "How many times a worker that has failed is started again, at the same address: with --ps "
+        "that worker alone (default: 3; a parameter server never is), without it all workers "
+        "together (default: 0).",
         lower_bound=0,
         flag_values=values,
     )

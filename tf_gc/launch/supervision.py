@@ -35,16 +35,18 @@ def launch(
     ps: int = 0,
     bandwidth: str | None = None,
     grace: float = 15.0,
-    max_restarts: int = 3,
+    max_restarts: int | None = None,
     log_dir: str | None = None,
     on_line: Callable[[OutputLine], None] | None = None,
 ) -> int:
     """Runs `command` in the processes of a cluster, and waits for them.
 
-    Without parameter servers, every worker runs it. With them, the workers and the parameter
-    servers run `tf_gc.server`, and `command` is run once, as the chief; when it has ended, the
-    servers are stopped. A worker that ends before is started again, and when it ended too often,
-    training goes on without it.
+    Without parameter servers, every worker runs it. When one fails, none can go on: all are ended,
+    and with `max_restarts` all are started again, to go on from what the program has saved.
+
+    With parameter servers, they and the workers run `tf_gc.server`, and `command` is run once, as
+    the chief; when it has ended, the servers are stopped. A worker that ends before is started
+    again, and when it ended too often, training goes on without it.
 
     While it runs in the main thread, SIGINT, SIGTERM and SIGHUP are forwarded to the processes
     that run `command`.
@@ -57,20 +59,24 @@ def launch(
         this limit in each direction. Needs root. None: all share the loopback interface.
       grace: seconds that the others have to end by themselves when one process has failed, and
         that the chief has when a parameter server, or the last worker, is lost.
-      max_restarts: how many times each worker that has ended is started again, at the same
-        address; only with parameter servers, which themselves are never started again.
+      max_restarts: how many times a worker that has failed is started again, at the same address:
+        with parameter servers, which never are, that worker alone, 3 times by default, and without
+        them all workers together, by default not at all.
       log_dir: directory for a file per process, `worker-<index>.log`, `ps-<index>.log` or
         `chief.log`, which holds exactly what the process wrote.
       on_line: called with each line instead of printing it.
 
     Returns:
-      0 when every process that ran `command` returned 0; else the exit code of the first that
-      failed, or 128 plus the number of the signal that ended it or that stopped the launch.
+      0 when every process that ran `command` returned 0, the last time; else the exit code of the
+      first that failed, or 128 plus the number of the signal that ended it or that stopped the
+      launch.
 
     Raises:
       ValueError: `workers`, `ps`, `max_restarts` or `bandwidth` is out of range.
       NetworkNamespaceError: the namespaces cannot be made; the message says what to do.
     """
+    if max_restarts is None:
+        max_restarts = 3 if ps else 0
     for name, value, least in (
         ("workers", workers, 1),
         ("ps", ps, 0),
@@ -131,6 +137,7 @@ class _Job:
         self._exit_code = 0
         self._signals_due: list[tuple[float, signal.Signals]] = []
         self._restarts_due: list[tuple[float, Process]] = []
+        self._ended: list[Process] = []  # programs
         self._resources = contextlib.ExitStack()
         self._selector = self._resources.enter_context(selectors.DefaultSelector())
 
@@ -174,6 +181,8 @@ class _Job:
         while self._programs:
             self._step(interrupts)
             self._restart_servers()
+            if not self._programs and not interrupts.forwarded:
+                self._restart_programs()
         self._signals_due = _end(signal.SIGTERM, 0.0)
         while self._servers:
             self._step(interrupts)
@@ -221,7 +230,9 @@ class _Job:
             key.data()
 
     def _notice_exits(self):
-        failed = [process for process in _reap_exited(self._programs) if process.popen.returncode]
+        ended = _reap_exited(self._programs)
+        self._ended += ended
+        failed = [process for process in ended if process.popen.returncode]
         if failed and not self._exit_code:
             # Of those seen at the same moment, one that was killed is the cause of the others.
             self._begin_failure(min(failed, key=lambda process: process.popen.returncode > 0))
@@ -257,6 +268,17 @@ class _Job:
     def _restart_servers(self):
         while self._restarts_due and self._restarts_due[0][0] <= time.monotonic():
             self._start(self._restarts_due.pop(0)[1])
+
+    def _restart_programs(self):
+        """Starts the workers that ran the program again, where it has failed and they may."""
+        if not self._exit_code or not all(process.restarts for process in self._ended):
+            return
+        self._say("all workers start again")
+        self._exit_code, self._signals_due = 0, []
+        ended, self._ended = self._ended, []
+        for process in sorted(ended, key=lambda process: process.task):
+            process.restarts -= 1
+            self._start(process)
 
     def _notice_interrupts(self, interrupts):
         if not interrupts.received:

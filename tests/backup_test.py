@@ -1,0 +1,372 @@
+"""tf_gc.keras.BackupAndRestore, and TensorFlow's checkpoints, on clusters of real processes."""
+
+import os
+import pathlib
+import pickle
+import signal
+import subprocess
+import sys
+from unittest import mock
+
+import backup_programs as programs
+import numpy as np
+import server_clusters
+import tensorflow as tf
+from absl.testing import absltest, parameterized
+
+import tf_gc
+from tests.clusters import shared_cluster
+from tf_gc.testing.cluster import Cluster, WorkerError
+
+_LEGACY_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
+_STEPS = [(e, b) for e in range(programs.EPOCHS) for b in range(programs.BATCHES)]
+
+_both_keras = parameterized.named_parameters(
+    {"testcase_name": "keras_3"}, {"testcase_name": "tf_keras", **_LEGACY_KERAS}
+)
+
+_uninterrupted = {}
+
+
+def uninterrupted(environment, compression, workers=2):
+    """What a training without backups ends with."""
+    key = (workers, str(compression), *environment)
+    if key not in _uninterrupted:
+        cluster = shared_cluster(workers, **environment)
+        _uninterrupted[key] = cluster.run(programs.fit, None, compression)
+    return _uninterrupted[key]
+
+
+def interrupted(environment, function, *args, workers=2, **kwargs):
+    """Runs a function, which some worker does not survive, on a cluster of its own."""
+    with Cluster(workers, environment) as cluster:
+        outcomes = cluster.outcomes(function, *args, **kwargs)
+    for outcome in outcomes:
+        if not isinstance(outcome, (WorkerError, OSError, tf.errors.OpError)):
+            raise AssertionError(f"a worker was not interrupted: {outcome}")
+    return outcomes
+
+
+class _BackupTest(parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.directory = self.create_tempdir().full_path
+
+    def check_same_end(self, actual, expected, first_step):
+        """Checks that a training went on at a step, and ended as another one did."""
+        for ours, theirs in zip(actual, expected, strict=True):
+            self.assertEqual(ours["steps"], _STEPS[_STEPS.index(first_step) :])
+            for name in ("variables", "residuals", "slots"):
+                np.testing.assert_equal(ours[name], theirs[name])
+            self.assertNotEmpty(ours["residuals"])
+
+
+class RestartTest(_BackupTest):
+    """A training that was killed ends as one that was not."""
+
+    @_both_keras
+    def test_it_goes_on_within_an_epoch(self, **environment):
+        for own_directories in (False, True):
+            arguments = {"save_freq": 3, "own_directories": own_directories}
+            directory = os.path.join(self.directory, str(own_directories))
+            interrupted(
+                environment, programs.fit, directory, tf_gc.ThreeLC(), (1, 1, 2), **arguments
+            )
+            cluster = shared_cluster(2, **environment)
+            results = cluster.run(programs.fit, directory, tf_gc.ThreeLC(), seed=1, **arguments)
+            self.check_same_end(results, uninterrupted(environment, tf_gc.ThreeLC()), (1, 1))
+
+    @_both_keras
+    def test_it_goes_on_at_an_epoch(self, **environment):
+        interrupted(environment, programs.fit, self.directory, tf_gc.ThreeLC(), (0, 1, 2))
+        cluster = shared_cluster(2, **environment)
+        results = cluster.run(programs.fit, self.directory, tf_gc.ThreeLC(), seed=1)
+        self.check_same_end(results, uninterrupted(environment, tf_gc.ThreeLC()), (1, 0))
+
+    @_both_keras
+    def test_it_goes_on_behind_the_last_batch_of_an_epoch(self, **environment):
+        arguments = {"save_freq": programs.BATCHES}
+        interrupted(
+            environment, programs.fit, self.directory, tf_gc.ThreeLC(), (0, 1, 2), **arguments
+        )
+        cluster = shared_cluster(2, **environment)
+        results = cluster.run(programs.fit, self.directory, tf_gc.ThreeLC(), seed=1, **arguments)
+        self.check_same_end(results, uninterrupted(environment, tf_gc.ThreeLC()), (1, 0))
+
+    @parameterized.parameters(
+        (tf_gc.DGC(ratio=0.1),),
+        (tf_gc.PowerSGD(rank=2),),
+        (tf_gc.DiLoCo(inner_steps=4, compression=tf_gc.ThreeLC()),),
+        (None,),
+    )
+    def test_whatever_compresses(self, compression):
+        arguments = {"save_freq": 3}
+        interrupted({}, programs.fit, self.directory, compression, (1, 1, 2), **arguments)
+        results = shared_cluster(2).run(
+            programs.fit, self.directory, compression, seed=1, **arguments
+        )
+        self.check_same_end(results, uninterrupted({}, compression), (1, 1))
+
+    def test_one_worker_goes_on_too(self):
+        arguments = {"save_freq": 3, "workers": 1}
+        interrupted({}, programs.fit, self.directory, tf_gc.ThreeLC(), (0, 1, 2), **arguments)
+        results = shared_cluster(1).run(
+            programs.fit, self.directory, tf_gc.ThreeLC(), seed=1, save_freq=3
+        )
+        self.check_same_end(results, uninterrupted({}, tf_gc.ThreeLC(), workers=1), (1, 1))
+
+
+class FitTest(_BackupTest):
+    @_both_keras
+    def test_a_second_fit_begins_at_its_begin(self, **environment):
+        [steps] = shared_cluster(1, **environment).run(programs.fit_again, self.directory)
+        first = [(0, batch) for batch in range(programs.BATCHES)]
+        self.assertEqual(steps, [(1, batch) for _, batch in first] + first)
+
+    @parameterized.parameters(
+        ({"backup_dir": ""}, "backup_dir must be a folder"),
+        ({"backup_dir": "gs://bucket/backups"}, "backup_dir must be a folder"),
+        ({"save_freq": "batch"}, "save_freq must be"),
+        ({"save_freq": -1}, "save_freq must be"),
+        ({"save_freq": False}, "save_before_preemption must be True"),
+    )
+    def test_a_wrong_argument_is_named(self, arguments, message):
+        with self.assertRaisesRegex(ValueError, message):
+            tf_gc.keras.BackupAndRestore(**{"backup_dir": "backups", **arguments})
+
+    @_both_keras
+    def test_a_saved_model_has_no_trace_of_compression(self, **environment):
+        cluster = shared_cluster(2, **environment)
+        for saved, (loaded, own) in cluster.run(
+            programs.saved_bytes, self.directory, tf_gc.ThreeLC()
+        ):
+            np.testing.assert_allclose(loaded, own, rtol=1e-5)
+            self.assertGreater(len(saved), 1000)
+            for trace in (b"tf_gc", b"TfGc", b"residual", b"ThreeLC", b"second_moment"):
+                self.assertNotIn(trace, saved)
+
+
+class WritingTest(_BackupTest):
+    """What happens while a backup is written."""
+
+    @parameterized.parameters(*range(1, 5))
+    def test_a_kill_while_it_is_written_leaves_the_one_before(self, call):
+        # Of each backup there are two calls: before it has its name, and after.
+        victim = call % 2
+        interrupted(
+            {}, programs.fit_and_die_while_writing, self.directory, tf_gc.ThreeLC(), victim, call
+        )
+        mine, others = (
+            [part for part in programs.found(self.directory) if part.startswith(f"worker-{w}/")]
+            for w in (victim, 1 - victim)
+        )
+        self.assertLen(mine, call // 2)
+        whole = min(len(mine), len(others))
+        results = shared_cluster(2).run(
+            programs.fit, self.directory, tf_gc.ThreeLC(), seed=int(whole > 0), save_freq=2
+        )
+        self.check_same_end(results, uninterrupted({}, tf_gc.ThreeLC()), _STEPS[2 * whole])
+
+    @absltest.skipIf(os.geteuid() != 0, "mounting a small disk needs root")
+    def test_a_full_disk_leaves_the_one_before(self):
+        disk = pathlib.Path(self.directory, "worker-1")
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "backups", disk], check=True)
+        self.addCleanup(subprocess.run, ["umount", disk], check=True)
+        outcomes = interrupted({}, programs.fit, self.directory, tf_gc.ThreeLC(), save_freq=2)
+        self.assertRegex(str(outcomes[1]), "No space left on device")
+        subprocess.run(["mount", "-o", "remount,size=10m", disk], check=True)
+        self.assertFalse((disk / "unfinished").exists())
+        whole = len([part for part in programs.found(self.directory) if "worker-1/" in part])
+        self.assertBetween(whole, 1, 2)
+        results = shared_cluster(2).run(
+            programs.fit, self.directory, tf_gc.ThreeLC(), seed=1, save_freq=2, delete=False
+        )
+        self.check_same_end(results, uninterrupted({}, tf_gc.ThreeLC()), _STEPS[2 * whole])
+
+    @parameterized.parameters(False, True)
+    def test_the_last_two_are_kept_and_deleted_at_the_end(self, delete):
+        shared_cluster(2).run(
+            programs.fit, self.directory, tf_gc.ThreeLC(), save_freq=2, delete=delete
+        )
+        kept = [f"worker-{w}/backup-{n}-of-2" for w in range(2) for n in (6, 7)]
+        self.assertEqual(programs.found(self.directory), [] if delete else kept)
+        self.assertEqual(os.path.exists(self.directory), not delete)
+
+
+class OtherWorkersTest(_BackupTest):
+    """Another number of workers than that which wrote the backup."""
+
+    @parameterized.parameters((2, 3), (3, 2), (2, 1))
+    def test_the_sum_of_the_residuals_stays(self, before, after):
+        saved = shared_cluster(before).run(
+            programs.fit, self.directory, tf_gc.ThreeLC(), epochs=1, delete=False
+        )
+        restored = shared_cluster(after).run(
+            programs.fit, self.directory, tf_gc.ThreeLC(), epochs=1, delete=False, seed=1
+        )
+        for name in saved[0]["residuals"]:
+            total = sum(result["residuals"][name] for result in saved)
+            self.assertGreater(np.abs(total).max(), 0)
+            for result in restored:
+                self.assertEqual(result["steps"], [])
+                np.testing.assert_allclose(result["residuals"][name] * after, total, atol=1e-5)
+        trained = shared_cluster(after).run(
+            programs.fit, self.directory, tf_gc.ThreeLC(), epochs=2, delete=False, seed=1
+        )
+        for result in trained:
+            self.assertEqual(result["steps"], [(1, b) for b in range(programs.BATCHES)])
+        parts = programs.found(self.directory)
+        self.assertContainsSubset([f"worker-{w}/backup-2-of-{after}" for w in range(after)], parts)
+        # And back again: the newest counts, not that of as many workers.
+        back = shared_cluster(before).run(
+            programs.fit, self.directory, tf_gc.ThreeLC(), epochs=2, seed=1
+        )
+        np.testing.assert_equal(back[0]["steps"], [])
+
+    def test_what_cannot_be_found_is_named(self):
+        arguments = {"own_directories": True, "epochs": 1, "delete": False}
+        shared_cluster(2).run(programs.fit, self.directory, tf_gc.ThreeLC(), **arguments)
+        for error in shared_cluster(3).outcomes(
+            programs.fit, self.directory, tf_gc.ThreeLC(), **arguments
+        ):
+            self.assertIsInstance(error, FileNotFoundError)
+            self.assertRegex(str(error), "worker 0 has not got .*/worker-1/backup-1-of-2. Start 2")
+
+
+class PreemptionTest(_BackupTest):
+    """SIGTERM to one worker makes all of them save, and exit."""
+
+    @_both_keras
+    def test_fit_goes_on_where_it_was_told_to_end(self, **environment):
+        arguments = {"save_before_preemption": True, "save_freq": False}
+        interrupted(
+            environment,
+            programs.fit,
+            self.directory,
+            tf_gc.ThreeLC(),
+            (1, 1, 1, signal.SIGTERM),
+            **arguments,
+        )
+        self.assertLen(programs.found(self.directory), 2)
+        with Cluster(2, environment) as cluster:
+            results = cluster.run(
+                programs.fit, self.directory, tf_gc.ThreeLC(), seed=1, **arguments
+            )
+        first = results[0]["steps"][0]
+        self.assertBetween(first, (1, 2), (2, 0))
+        self.check_same_end(results, uninterrupted(environment, tf_gc.ThreeLC()), first)
+
+
+class LaunchTest(_BackupTest):
+    def test_a_job_whose_worker_was_killed_ends_as_if_it_had_not_been(self):
+        program = self.create_tempfile("train.py", _PROGRAM).full_path
+        lines = []
+        arguments = [os.path.join(self.directory, "backups"), self.directory]
+        with mock.patch.dict(
+            os.environ,
+            PYTHONPATH=os.pathsep.join(filter(None, sys.path)),
+            CUDA_VISIBLE_DEVICES="",
+        ):
+            code = tf_gc.launch.launch(
+                [sys.executable, "-u", program, *arguments],
+                workers=2,
+                max_restarts=1,
+                on_line=lines.append,
+            )
+        said = [line.text for line in lines if line.process == "tf_gc-launch"]
+        self.assertEqual(code, 0, "\n".join(line.text for line in lines))
+        self.assertEqual(said[0], "worker 1 failed first: killed by SIGKILL")
+        self.assertEqual(said[-1], "all workers start again")
+        results = [
+            pickle.loads(pathlib.Path(self.directory, str(worker)).read_bytes())
+            for worker in range(2)
+        ]
+        self.check_same_end(results, uninterrupted({}, tf_gc.ThreeLC()), (1, 1))
+
+
+_PROGRAM = """
+import pathlib
+import pickle
+import sys
+
+import backup_programs as programs
+
+import tf_gc
+
+backups, results = sys.argv[1:]
+is_first = not pathlib.Path(backups).exists()
+result = programs.fit(
+    backups, tf_gc.ThreeLC(), (1, 1, 2) if is_first else None, seed=int(not is_first), save_freq=3
+)
+pathlib.Path(results, str(programs.rank())).write_bytes(pickle.dumps(result))
+"""
+
+
+class ServersTest(_BackupTest):
+    """Parameter servers."""
+
+    def test_the_program_goes_on_at_an_epoch_with_all_residuals(self):
+        with (
+            mock.patch.dict(os.environ, _LEGACY_KERAS),
+            server_clusters.ServerCluster(2) as cluster,
+        ):
+            _, saved, _ = cluster.run(programs.fit_on_servers, self.directory, 1, seed=0)
+            self.assertGreater(np.abs(saved[-2]).max(), 0)
+            restored, _, epochs = cluster.run(programs.fit_on_servers, self.directory, 3, seed=1)
+            error = cluster.outcome(programs.fit_on_servers, self.directory, 3, seed=1, save_freq=2)
+        self.assertEqual(epochs, [1, 2])
+        for ours, theirs in zip(restored, saved, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-6)
+        self.assertIn("with parameter servers save_freq must be 'epoch'", str(error))
+
+
+class TensorFlowTest(_BackupTest):
+    """tf.train.Checkpoint, its manager, and PreemptionCheckpointHandler."""
+
+    def check_conserved(self, results, steps):
+        totals, residuals = [r[1] for r in results], [r[2] for r in results]
+        put_in = sum(programs.gradient(w, s) for w in range(2) for s in range(steps))
+        np.testing.assert_array_equal(*totals)
+        np.testing.assert_allclose(totals[0] + sum(residuals), put_in, atol=1e-4)
+        self.assertGreater(np.abs(totals[0] - put_in).max(), 0.1)
+
+    def test_nothing_is_lost_through_a_checkpoint_manager(self):
+        shared_cluster(2).run(programs.sum_gradients, self.directory, 3, False)
+        results = shared_cluster(2).run(programs.sum_gradients, self.directory, 6, False)
+        self.assertEqual([first for first, _, _ in results], [3, 3])
+        self.check_conserved(results, 6)
+
+    def test_nothing_is_lost_through_a_preemption(self):
+        interrupted({}, programs.sum_gradients, self.directory, 50, True, terminated=1)
+        with Cluster(2) as cluster:
+            results = cluster.run(programs.sum_gradients, self.directory, 10, True)
+        self.assertEqual(results[0][0], results[1][0])
+        self.assertBetween(results[0][0], 3, 5)
+        self.check_conserved(results, 10)
+
+    @parameterized.parameters(
+        (None, False, tf_gc.ThreeLC(), "has no residuals for any variable, which begin at 0"),
+        (None, True, tf_gc.ThreeLC(), "has no residuals for any variable, which begin at 0"),
+        (tf_gc.ThreeLC(), True, None, "has residuals, .* and this program, which compresses noth"),
+        (tf_gc.ThreeLC(), True, tf_gc.ThreeLC(), None),
+        (None, True, None, None),
+    )
+    def test_one_line_says_what_residuals_are_missing_or_left_out(
+        self, before, has_residuals, after, message
+    ):
+        cluster = shared_cluster(2)
+        cluster.run(programs.checkpoint_of_fit, self.directory, before, has_residuals)
+        backups = os.path.join(self.directory, "backups")
+        cluster.run(programs.fit, backups, before, epochs=1, delete=False)
+        for warnings in [
+            *cluster.run(programs.warnings_after_restoring, self.directory, after),
+            *cluster.run(programs.warnings_of_fit, backups, after, delete=False),
+        ]:
+            self.assertLen(warnings, int(message is not None))
+            if message:
+                self.assertRegex(warnings[0], message)
+
+
+if __name__ == "__main__":
+    absltest.main()
