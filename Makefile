@@ -4,7 +4,7 @@
 
 PYTHON := .venv/bin/python
 
-.PHONY: setup train test lint format fuzz sanitize cuda benchmark evaluate wheel clean
+.PHONY: setup train test lint format fuzz sanitize cuda benchmark tutorials evaluate wheel clean
 
 setup:
 	@./setup.sh
@@ -34,6 +34,9 @@ cuda: setup
 
 benchmark: setup
 	@build_tools/benchmark.sh
+
+tutorials: setup
+	@$(PYTHON) tests/tutorials/tutorials_test.py
 
 evaluate: setup
 	@$(PYTHON) examples/evaluate.py

@@ -1,6 +1,7 @@
 """Gradients and variables -> buckets -> all-reduce ops -> reduced gradients."""
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tf_gc.strategy import agreement, second_moments
+from tf_gc.strategy.norm_samples import NormSamples
 from tf_gc.strategy.statistics import Statistics
 from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unwrap
 
@@ -66,6 +68,12 @@ class GradientReducer:
         self._timeout_seconds = timeout_seconds
         self._buckets = {}  # (compressor, dtypes, ids of the variables) -> _Bucket
         self._shared = set()  # ids of variables whose compressors share second moments
+        self._norm_samples = None
+
+    def sample_norms(self):
+        """Returns the `NormSamples` of what is traced from the first call on."""
+        self._norm_samples = self._norm_samples or NormSamples(self._device)
+        return self._norm_samples
 
     def handles(self, gradient):
         """Whether this, and not TensorFlow, is to reduce a gradient."""
@@ -216,18 +224,24 @@ class GradientReducer:
                 slots=self._slots(compressor, variables),
                 units=_units(entries) if compressor.units == "second_moment" else None,
             )
-            if compressor.start_step == 0:
-                reduced = compressor.all_reduce(gradients, exchange)
-            else:
-                reduced = tf.cond(
-                    step < compressor.start_step,
-                    lambda: Uncompressed().all_reduce(gradients, exchange),
-                    lambda: compressor.all_reduce(gradients, exchange),
-                )
+            with self._sampled(entries, gradients, exchange):
+                if compressor.start_step == 0:
+                    reduced = compressor.all_reduce(gradients, exchange)
+                else:
+                    reduced = tf.cond(
+                        step < compressor.start_step,
+                        lambda: Uncompressed().all_reduce(gradients, exchange),
+                        lambda: compressor.all_reduce(gradients, exchange),
+                    )
             own = compressor.second_moments(exchange, reduced) if with_second_moments else None
             for gradient, second_moment in zip(reduced, own or [], strict=own is not None):
                 second_moments.attach(gradient, second_moment)
             return reduced
+
+    def _sampled(self, entries, gradients, exchange):
+        if self._norm_samples is None or not exchange.slots.get("residual"):
+            return contextlib.nullcontext()
+        return self._norm_samples.around(_key(entries), gradients, exchange)
 
     def _slots(self, compressor, variables):
         slots = collections.defaultdict(list)

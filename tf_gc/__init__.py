@@ -70,6 +70,7 @@ _SOURCES = ("compressors", "policy", "diloco", "traffic", "strategy")
 _MODULES = (
     *_SOURCES,
     "exchange",
+    "keras",
     "kernels",
     "launch",
     "ops",
@@ -85,6 +86,7 @@ if TYPE_CHECKING:  # the same for editors and type checkers
         compressors,
         diloco,
         exchange,
+        keras,
         kernels,
         launch,
         ops,
