@@ -17,10 +17,14 @@ import tf_gc
 NUM_PS = 2
 global_batch_size = 64
 
+is_tf_keras = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
+
 cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-variable_partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
-    min_shard_bytes=(256 << 10), max_shards=NUM_PS
-)
+variable_partitioner = None
+if is_tf_keras:  # Keras 3 knows no sharded variables
+    variable_partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
+        min_shard_bytes=(256 << 10), max_shards=NUM_PS
+    )
 
 # strategy = tf.distribute.ParameterServerStrategy(
 #     cluster_resolver, variable_partitioner=variable_partitioner)
@@ -40,7 +44,7 @@ def dataset_fn(input_context):
 
 
 # Training with Model.fit.
-if os.environ.get("TF_USE_LEGACY_KERAS"):
+if is_tf_keras:
     with strategy.scope():
         model = mnist_setup.build_cnn_model()
         model.compile(
