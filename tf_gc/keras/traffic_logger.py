@@ -94,8 +94,10 @@ class TrafficLogger(keras_seams.TfKerasCallback, keras.callbacks.Callback):
         self._strategy = None
         self._samples = None
         self._writer = None
-        self._batches = 0  # of all epochs
+        self._batches = 0  # of all epochs, for logs of batches
         self._batches_in_epoch = 0  # of the last whole one
+        # Keras 3 need not wait for the logs of each batch, where nothing is done with them.
+        self.async_safe = update_freq == "epoch"
 
     def set_model(self, model):
         super().set_model(model)
@@ -124,31 +126,36 @@ class TrafficLogger(keras_seams.TfKerasCallback, keras.callbacks.Callback):
             self._writer = tf.summary.create_file_writer(folder)
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._batch = -1
+        self._batches_before_epoch = self._batches
+        self._batches_begun = 0
 
     def on_train_batch_begin(self, batch, logs=None):
+        self._batches_begun = batch + 1
         if self._samples is None or self._has_requested or self._logs % self._norm_freq:
             return
-        if self._batches - self._batches_at_log >= self._batches_in_log() // 2:
+        in_epochs = self._update_freq == "epoch"
+        if (batch if in_epochs else self._since_log()) >= self._batches_in_log() // 2:
             self._samples.request()
             self._has_requested = True
 
     def on_train_batch_end(self, batch, logs=None):
-        self._batches += batch - self._batch
-        self._batch = batch
         if self._update_freq == "epoch":
             return
-        if self._batches - self._batches_at_log >= self._update_freq:
+        self._batches = self._batches_before_epoch + batch + 1
+        if self._since_log() >= self._update_freq:
             self._before_log = self._log(self._before_log, logs, self._batches)
 
     def on_epoch_end(self, epoch, logs=None):
-        self._batches_in_epoch = self._batch + 1
+        self._batches_in_epoch = self._batches_begun
         step = epoch if self._update_freq == "epoch" else None
         self._before_epoch = self._log(self._before_epoch, logs, step)
 
     def on_train_end(self, logs=None):
         if self._writer is not None:
             self._writer.close()
+
+    def _since_log(self):
+        return self._batches - self._batches_at_log
 
     def _batches_in_log(self):
         """Returns how many batches there are from log to log, or 0 as long as that is unknown."""
@@ -184,13 +191,16 @@ class TrafficLogger(keras_seams.TfKerasCallback, keras.callbacks.Callback):
     def _write(self, values, step):
         if self._writer is None:
             return
-        # As TensorBoard's own scalars, but without its package. Its callback may have other ideas
-        # of which batches are recorded.
+        # Scalars as TensorBoard's package has them, in one operation.
         plugin = tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
         metadata = tf.compat.v1.SummaryMetadata(plugin_data=plugin)
-        with self._writer.as_default(step), tf.summary.record_if(True):
-            for name, value in values.items():
-                tf.summary.write(f"traffic/{name}", tf.constant(value, tf.float32), None, metadata)
+        summary = tf.compat.v1.Summary()
+        for name, value in values.items():
+            tensor = tf.make_tensor_proto(value, tf.float32)
+            summary.value.add(tag=f"traffic/{name}", metadata=metadata, tensor=tensor)
+        # TensorBoard's callback may have other ideas of which batches are recorded.
+        with self._writer.as_default(), tf.summary.record_if(True):
+            tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step)
 
 
 def _task(resolver):
