@@ -144,7 +144,7 @@ class GradientReducer:
 
     def traffic(self):
         """Returns the `Traffic` of all buckets so far."""
-        values = uncompressed = sent = received = results = of_moments = 0
+        values = uncompressed = sent = received = results = of_moments = waited = 0
         steps = collections.Counter()
         variables = []
         for bucket in list(self._buckets.values()):  # another thread may be tracing
@@ -153,6 +153,7 @@ class GradientReducer:
             sent += int(counts.bytes_sent)
             received += int(counts.bytes_received)
             results += int(counts.result_bytes_sent)
+            waited += int(counts.microseconds_waited)
             # Statistics are no values of gradients.
             is_gradient = np.array([name is not None for name in bucket.names])
             bucket_values = counts.values_sent.numpy() * is_gradient
@@ -174,6 +175,7 @@ class GradientReducer:
             values_sent=values,
             uncompressed_bytes=uncompressed,
             second_moment_bytes_sent=of_moments,
+            seconds_waited=waited / 1e6,
             variables=tuple(variables),
         )
 

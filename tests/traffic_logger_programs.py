@@ -2,6 +2,7 @@
 
 import pathlib
 import tempfile
+import time
 
 import numpy as np
 import parameter_server_programs
@@ -10,6 +11,7 @@ import tensorflow as tf
 from strategy_programs import gaussian, rank
 
 import tf_gc
+from tests.waiting import wait_until
 
 _SHAPES = {"kernel": (48, 64), "small": (7,), "second": (40, 30)}
 
@@ -93,6 +95,32 @@ def bits_of_norm_steps(compression, sampled):
             samples.request()
         delivered.append(step(tf.constant(_gradient("kernel", number))).numpy())
     return strategy_programs.fingerprint(delivered)
+
+
+def wait_for_a_late_worker(directory, seconds):
+    """Worker 1 comes to a step so long after worker 0; returns (seconds waited, seconds taken)."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros(_SHAPES["kernel"]), name="kernel")
+
+    @tf.function
+    def step():
+        def replica_step():
+            return strategy.reduce_gradients([(tf.ones(_SHAPES["kernel"]), variable)])[0][0]
+
+        return strategy.run(replica_step)
+
+    step()
+    before = strategy.traffic.seconds_waited
+    comes = pathlib.Path(directory, "worker 0 comes")
+    if rank() == 0:
+        comes.touch()
+    else:
+        wait_until(comes.exists, "worker 0 comes")
+        time.sleep(seconds)
+    begin = time.monotonic()
+    step()
+    return strategy.traffic.seconds_waited - before, time.monotonic() - begin
 
 
 def fit(compression, logger=None, log_dir=None, fits=1, plain_fits=0, **kwargs):

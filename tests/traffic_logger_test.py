@@ -20,6 +20,7 @@ _RATES = {
     "bytes_sent_per_step",
     "bytes_received_per_step",
 }
+_WAITED = {"seconds_waited_per_step"}
 _NORMS = {"residual_ratio", "compression_error"}
 # Of strategy_programs._model, behind 32 inputs: the last kernel is too small to be compressed.
 _BATCHES = 4
@@ -106,6 +107,17 @@ class NormSamplesTest(parameterized.TestCase):
         self.assertEqual(sampled, plain)
 
 
+class SecondsWaitedTest(absltest.TestCase):
+    def test_who_comes_first_has_waited_for_who_comes_late(self):
+        late = 1.0
+        with tempfile.TemporaryDirectory() as directory:
+            (waited, step), (_, _) = shared_cluster(2).run(
+                programs.wait_for_a_late_worker, directory, late
+            )
+        self.assertGreater(step, late)
+        self.assertBetween(waited, late / 2, step)
+
+
 class TrafficLoggerTest(parameterized.TestCase):
     """On workers that reduce."""
 
@@ -118,7 +130,10 @@ class TrafficLoggerTest(parameterized.TestCase):
             for logs, (before, traffic) in zip(
                 result["epochs"], itertools.pairwise(result["traffic"]), strict=True
             ):
-                self.assertContainsSubset(_RATES | _NORMS | {"loss", "accuracy"}, logs)
+                self.assertContainsSubset(_RATES | _WAITED | _NORMS | {"loss", "accuracy"}, logs)
+                waited = traffic.seconds_waited - before.seconds_waited
+                self.assertAlmostEqual(logs["seconds_waited_per_step"], waited / _BATCHES)
+                self.assertGreater(waited, 0)
                 self.assertEqual(traffic.steps - before.steps, _BATCHES)
                 sent = traffic.bytes_sent - before.bytes_sent
                 received = traffic.bytes_received - before.bytes_received

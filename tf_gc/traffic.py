@@ -78,6 +78,9 @@ class Traffic:
       uncompressed_bytes: bytes that these values have in their own dtype.
       second_moment_bytes_sent: of `bytes_sent`, those of shared second moments,
         without message headers; they stand for no values.
+      seconds_waited: seconds in which exchanges waited for other workers'
+        messages, or for their own to be taken. Those of buckets that waited at
+        the same time are added up.
       variables: the same by variable.
     """
 
@@ -88,6 +91,7 @@ class Traffic:
     values_sent: int = 0
     uncompressed_bytes: int = 0
     second_moment_bytes_sent: int = 0
+    seconds_waited: float = 0.0
     variables: tuple[VariableTraffic, ...] = ()
 
     @property

@@ -35,6 +35,8 @@ class TrafficLogger(keras_seams.TfKerasCallback, keras.callbacks.Callback):
       (`tf_gc.Traffic`);
     - `bytes_sent_per_step`, `bytes_received_per_step`: those of this worker in
       one reduction of an optimizer's gradients;
+    - `seconds_waited_per_step`: those in which exchanges waited for other workers'
+      messages, added up over buckets;
     - `residual_ratio`: ||e'|| / ||g||;
     - `compression_error`: ||e'|| / ||g + e||,
 
@@ -59,8 +61,8 @@ class TrafficLogger(keras_seams.TfKerasCallback, keras.callbacks.Callback):
     With `tf_gc.DiLoCo` a step is an outer step. With parameter servers a step is an
     update, `bits_per_value_up`, `bytes_sent_per_step` are of the pushes of all workers
     together, `bits_per_value_down`, `bytes_received_per_step` of their pulls; there
-    are no norms, and `update_freq` is "epoch". Without compression, or with one
-    worker, nothing is logged.
+    are no norms and no `seconds_waited_per_step`, and `update_freq` is "epoch".
+    Without compression, or with one worker, nothing is logged.
 
     Args:
       log_dir: a folder for TensorBoard, on all workers the same; None for none.
@@ -213,14 +215,17 @@ def _rates(traffic):
     if isinstance(traffic, ServerTraffic):
         steps, sent, received = traffic.updates, traffic.bytes_pushed, traffic.bytes_pulled
         up, down = traffic.bits_per_value_pushed, traffic.bits_per_value_pulled
+        waited = {}  # the workers know, the chief does not
     else:
         steps, sent, received = traffic.steps, traffic.bytes_sent, traffic.bytes_received
         up, down = traffic.bits_per_value_up, traffic.bits_per_value_down
+        waited = {"seconds_waited_per_step": traffic.seconds_waited / max(1, steps)}
     return {
         "bits_per_value_up": up,
         "bits_per_value_down": down,
         "bytes_sent_per_step": sent / max(1, steps),
         "bytes_received_per_step": received / max(1, steps),
+        **waited,
     }
 
 
