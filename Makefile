@@ -4,7 +4,7 @@
 
 PYTHON := .venv/bin/python
 
-.PHONY: setup train test lint format fuzz sanitize cuda benchmark soak evaluate wheel clean
+.PHONY: setup train test lint format fuzz sanitize cuda benchmark soak tutorials evaluate wheel clean
 
 setup:
 	@./setup.sh
@@ -37,6 +37,9 @@ benchmark: setup
 
 soak: setup
 	@$(PYTHON) tests/soak.py
+
+tutorials: setup
+	@$(PYTHON) tests/tutorials/tutorials_test.py
 
 evaluate: setup
 	@$(PYTHON) examples/evaluate.py

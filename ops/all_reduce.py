@@ -52,8 +52,10 @@ def bucket_traffic(bucket, name=None):
       `bytes_sent` and `bytes_received`, headers and padding included;
       `result_bytes_sent`, those of `bytes_sent` that brought results, the others
       being contributions to them; `shared_bytes_sent`, the payload bytes that
-      belong to all variables together. By variable: `values_sent`, counted once
-      per receiver, and the `payload_bytes_sent` that are its own.
+      belong to all variables together; `microseconds_waited`, in which exchanges
+      waited for other workers' messages, or for their own to be taken. By
+      variable: `values_sent`, counted once per receiver, and the
+      `payload_bytes_sent` that are its own.
     """
     return library.tf_gc_bucket_traffic(bucket, name=name)
 

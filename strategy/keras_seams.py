@@ -427,6 +427,22 @@ def path_of_new(variable):
     return f"{path}/{name}" if path else name
 
 
+class TfKerasCallback:
+    """What tf_keras (2.17 to 2.21) asks a callback that has Keras 3's base class."""
+
+    # On parameter servers it takes a callback with methods for batches only with this.
+    _supports_tf_logs = True
+
+    def _implements_train_batch_hooks(self):
+        return True
+
+    def _implements_test_batch_hooks(self):
+        return False
+
+    def _implements_predict_batch_hooks(self):
+        return False
+
+
 _TRAINER = ("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer")
 
 # (module, class or None, function, what replaces it). The comments name the versions that have it,

@@ -10,6 +10,7 @@ from tf_gc.strategy import keras_seams, second_moments
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.collective_keys import count_in_graphs
 from tf_gc.strategy.local_training import LocalTraining
+from tf_gc.strategy.norm_samples import NormSamples
 from tf_gc.strategy.peers import wait_for_peers
 from tf_gc.strategy.reducer import GradientReducer
 from tf_gc.strategy.residuals import Residuals
@@ -122,6 +123,16 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     def traffic(self) -> Traffic:
         """What this worker has exchanged with the others so far; with DiLoCo in outer steps."""
         return self._reducer.traffic() if self._reducer else Traffic()
+
+    def sample_norms(self) -> NormSamples | None:
+        """Has functions that are traced from now on take norms, in the steps that ask for them.
+
+        For `tf_gc.keras.TrafficLogger`.
+
+        Returns:
+          This worker's norms; None without `compression`.
+        """
+        return self._reducer and self._reducer.sample_norms()
 
     @tf.autograph.experimental.do_not_convert
     def reduce_gradients(

@@ -1,6 +1,7 @@
 """Gradients and variables -> buckets -> all-reduce ops -> reduced gradients."""
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import weakref
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tf_gc.strategy import agreement, second_moments
+from tf_gc.strategy.norm_samples import NormSamples
 from tf_gc.strategy.statistics import Statistics
 from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unwrap
 
@@ -67,6 +69,7 @@ class _Bucket:
             values_sent=int(values.sum()),
             uncompressed_bytes=int(values @ [dtype.size for dtype in self.dtypes]),
             second_moment_bytes_sent=round(payload @ ~is_gradient),
+            seconds_waited=int(counts.microseconds_waited) / 1e6,
             variables=tuple(
                 VariableTraffic(name, str(self.compressor), int(value), round(size))
                 for name, value, size in zip(self.names, values, payload, strict=True)
@@ -94,6 +97,12 @@ class GradientReducer:
         self._retired = Traffic()  # of such buckets
         self._steps = collections.Counter()  # of their users
         self._shared = set()  # ids of variables whose compressors share second moments
+        self._norm_samples = None
+
+    def sample_norms(self):
+        """Returns the `NormSamples` of what is traced from the first call on."""
+        self._norm_samples = self._norm_samples or NormSamples(self._device)
+        return self._norm_samples
 
     def handles(self, gradient):
         """Whether this, and not TensorFlow, is to reduce a gradient."""
@@ -173,7 +182,10 @@ class GradientReducer:
     def _retire(self):
         """Lets go of buckets whose variables are gone, but not of what they have counted."""
         while self._dead:
-            bucket = self._buckets.pop(self._dead.popleft(), None)
+            key = self._dead.popleft()
+            bucket = self._buckets.pop(key, None)
+            if self._norm_samples is not None:
+                self._norm_samples.forget(key)
             if bucket is not None:
                 self._retired = (self._retired + bucket.traffic(self._steps)).by_name()
 
@@ -225,18 +237,24 @@ class GradientReducer:
                 slots=self._slots(compressor, variables),
                 units=_units(entries) if compressor.units == "second_moment" else None,
             )
-            if compressor.start_step == 0:
-                reduced = compressor.all_reduce(gradients, exchange)
-            else:
-                reduced = tf.cond(
-                    step < compressor.start_step,
-                    lambda: Uncompressed().all_reduce(gradients, exchange),
-                    lambda: compressor.all_reduce(gradients, exchange),
-                )
+            with self._sampled(entries, gradients, exchange):
+                if compressor.start_step == 0:
+                    reduced = compressor.all_reduce(gradients, exchange)
+                else:
+                    reduced = tf.cond(
+                        step < compressor.start_step,
+                        lambda: Uncompressed().all_reduce(gradients, exchange),
+                        lambda: compressor.all_reduce(gradients, exchange),
+                    )
             own = compressor.second_moments(exchange, reduced) if with_second_moments else None
             for gradient, second_moment in zip(reduced, own or [], strict=own is not None):
                 second_moments.attach(gradient, second_moment)
             return reduced
+
+    def _sampled(self, entries, gradients, exchange):
+        if self._norm_samples is None or not exchange.slots.get("residual"):
+            return contextlib.nullcontext()
+        return self._norm_samples.around(_key(entries), gradients, exchange)
 
     def _slots(self, compressor, variables):
         slots = collections.defaultdict(list)

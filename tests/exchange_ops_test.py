@@ -100,6 +100,7 @@ class ExchangeSumTest(parameterized.TestCase):
     def test_traffic_is_counted_up_and_down(self, topology, rows):
         size = 48 * _WORKERS  # shards of 48 values, in messages of one head each
         for _, traffic in shared_cluster(_WORKERS).run(programs.exchange_sum, size, topology, rows):
+            self.assertGreaterEqual(traffic.pop("microseconds_waited"), 0)
             self.assertDictEqual(
                 traffic,
                 {

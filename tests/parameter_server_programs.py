@@ -480,6 +480,7 @@ def fit(
     steps_per_execution=1,
     shards=None,
     dtype_policy="float32",
+    callbacks=(),
     **kwargs,
 ):
     """tf_keras's fit; returns its history and more."""
@@ -495,7 +496,13 @@ def fit(
     strategy = make_strategy(**kwargs)
     model = _tf_keras_model(strategy, layers, optimizer, steps_per_execution=steps_per_execution)
     creator = tf_keras.utils.experimental.DatasetCreator(lambda context: dataset())
-    history = model.fit(creator, epochs=epochs, steps_per_epoch=steps_per_epoch, verbose=0)
+    history = model.fit(
+        creator,
+        epochs=epochs,
+        steps_per_epoch=steps_per_epoch,
+        verbose=0,
+        callbacks=list(callbacks),
+    )
     return {
         "loss": history.history["loss"],
         "accuracy": history.history["accuracy"],

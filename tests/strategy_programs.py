@@ -189,9 +189,10 @@ def fit_model(
     run_eagerly=False,
     evaluate=False,
     jit_compile=False,
+    callbacks_of_runs=((),),
     **optimizer_arguments,
 ):
-    """Does what `fit` does; returns the model, too."""
+    """Does what `fit` does, once for each list of callbacks; returns the model, too."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
     model = _compiled(
         strategy,
@@ -202,7 +203,9 @@ def fit_model(
         run_eagerly,
         jit_compile,
     )
-    history = model.fit(_data(batches, structure=structure), epochs=epochs, verbose=0)
+    for callbacks in callbacks_of_runs:
+        data = _data(batches, structure=structure)
+        history = model.fit(data, epochs=epochs, verbose=0, callbacks=list(callbacks))
     result = {
         "loss": history.history["loss"],
         "weights": fingerprint([w.numpy() for w in model.trainable_variables]),

@@ -1,5 +1,6 @@
 """What crossed the wire."""
 
+import collections
 import dataclasses
 from collections.abc import Iterable
 
@@ -8,6 +9,29 @@ __all__ = ["ServerTraffic", "ServerVariableTraffic", "Traffic", "VariableTraffic
 
 def _bits_per_value(bytes_sent, values_sent):
     return 8 * bytes_sent / values_sent if values_sent else 0.0
+
+
+def _since(now, earlier):
+    """Returns `now` with the numbers that it has more than `earlier`."""
+    changed = {
+        field.name: getattr(now, field.name) - getattr(earlier, field.name)
+        for field in dataclasses.fields(now)
+        if field.name not in ("name", "compressor", "variables")
+    }
+    if hasattr(now, "variables"):
+        changed["variables"] = _variables_since(now.variables, earlier.variables)
+    return dataclasses.replace(now, **changed)
+
+
+def _variables_since(now, earlier):
+    before = collections.defaultdict(collections.deque)  # of one name there may be several
+    for variable in earlier:
+        before[variable.name, variable.compressor].append(variable)
+    queues = [before[variable.name, variable.compressor] for variable in now]
+    return tuple(
+        _since(variable, queue.popleft()) if queue else variable
+        for variable, queue in zip(now, queues, strict=True)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +78,9 @@ class Traffic:
       uncompressed_bytes: bytes that these values have in their own dtype.
       second_moment_bytes_sent: of `bytes_sent`, those of shared second moments,
         without message headers; they stand for no values.
+      seconds_waited: seconds in which exchanges waited for other workers'
+        messages, or for their own to be taken. Those of buckets that waited at
+        the same time are added up.
       variables: the same by variable.
     """
 
@@ -64,6 +91,7 @@ class Traffic:
     values_sent: int = 0
     uncompressed_bytes: int = 0
     second_moment_bytes_sent: int = 0
+    seconds_waited: float = 0.0
     variables: tuple[VariableTraffic, ...] = ()
 
     @property
@@ -107,6 +135,10 @@ class Traffic:
             variables[v.name, v.compressor] = (values + v.values_sent, size + v.bytes_sent)
         added = tuple(VariableTraffic(*key, *counts) for key, counts in variables.items())
         return dataclasses.replace(self, variables=added)
+
+    def since(self, earlier: "Traffic") -> "Traffic":
+        """Returns what was exchanged after `earlier`, a traffic of the same strategy."""
+        return _since(self, earlier)
 
     def as_dict(self) -> dict:
         """Returns everything as numbers, strings, lists and dicts (for JSON)."""
@@ -157,6 +189,10 @@ class ServerVariableTraffic:
     second_moment_bytes_pushed: int
     values_pulled: int
     bytes_pulled: int
+
+    @property
+    def bits_per_value_pushed(self) -> float:
+        return _bits_per_value(self.bytes_pushed, self.values_pushed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,6 +254,10 @@ class ServerTraffic:
         """How many times fewer bytes were exchanged than by float32 values."""
         exchanged = self.bytes_pushed + self.bytes_pulled
         return 4 * (self.values_pushed + self.values_pulled) / exchanged if exchanged else 1.0
+
+    def since(self, earlier: "ServerTraffic") -> "ServerTraffic":
+        """Returns what was exchanged after `earlier`, a traffic of the same strategy."""
+        return _since(self, earlier)
 
     def as_dict(self) -> dict:
         """Returns everything as numbers, strings, lists and dicts (for JSON)."""

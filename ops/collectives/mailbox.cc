@@ -221,11 +221,13 @@ std::string Mailbox::MissingLocked() const {
 template <typename Predicate>
 absl::Status Mailbox::Wait(const std::string& what, Predicate ready) {
   std::unique_lock<std::mutex> lock(mutex_);
+  const Patience::Clock::time_point begin = Patience::Clock::now();
   const bool in_time = patience_.Wait(
       &lock, &changed_, [&] { return !status_.ok() || ready(); },
       [&](double seconds) {
         if (report_) report_(MissingLocked(), seconds);
       });
+  time_waited_ += Patience::Clock::now() - begin;
   if (!in_time) {
     FailLocked(absl::DeadlineExceededError(absl::StrCat(
         what, " after ", patience_.timeout_seconds(), " s without progress: ",

@@ -3,6 +3,7 @@
 #ifndef TF_GC_OPS_COLLECTIVES_MAILBOX_H_
 #define TF_GC_OPS_COLLECTIVES_MAILBOX_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -85,6 +86,12 @@ class Mailbox {
     return bytes_received_;
   }
 
+  // How long Take and Flush have waited.
+  std::chrono::nanoseconds time_waited() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return time_waited_;
+  }
+
  private:
   using Key = std::tuple<int, Phase, uint32_t>;  // peer, phase, piece
   struct Incoming {
@@ -131,6 +138,7 @@ class Mailbox {
   int64_t bytes_sent_ = 0;
   int64_t result_bytes_sent_ = 0;
   int64_t bytes_received_ = 0;
+  std::chrono::nanoseconds time_waited_{0};
 };
 
 }  // namespace tf_gc

@@ -93,6 +93,7 @@ class BucketTrafficOp : public OpKernel {
         {by_variable, traffic.values_sent.data()},
         {by_variable, traffic.payload_bytes_sent.data()},
         {scalar, &traffic.shared_bytes_sent},
+        {scalar, &traffic.microseconds_waited},
     };
     int index = 0;
     for (const auto& output : outputs) {

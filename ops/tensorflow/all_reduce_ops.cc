@@ -88,6 +88,7 @@ REGISTER_OP("TfGc>BucketTraffic")
     .Output("values_sent: int64")
     .Output("payload_bytes_sent: int64")
     .Output("shared_bytes_sent: int64")
+    .Output("microseconds_waited: int64")
     .SetIsStateful()
     .SetShapeFn(BucketTrafficShape)
     .Doc(R"(
@@ -103,6 +104,8 @@ result_bytes_sent: Of bytes_sent, those of results; the others are of
 values_sent: By variable, the values sent, counted once per receiver.
 payload_bytes_sent: By variable, the bytes that these values took.
 shared_bytes_sent: Payload bytes that belong to all variables together.
+microseconds_waited: In which exchanges waited for other workers' messages, or
+  for their own to be taken.
 )");
 
 TF_GC_ALL_REDUCE_OP("TfGc>ExactAllReduce")

@@ -27,6 +27,7 @@ struct Traffic {
     bytes_received += other.bytes_received;
     result_bytes_sent += other.result_bytes_sent;
     shared_bytes_sent += other.shared_bytes_sent;
+    microseconds_waited += other.microseconds_waited;
     for (size_t v = 0; v < values_sent.size(); ++v) {
       values_sent[v] += other.values_sent[v];
       payload_bytes_sent[v] += other.payload_bytes_sent[v];
@@ -45,6 +46,8 @@ struct Traffic {
   std::vector<int64_t> payload_bytes_sent;
   // Payload bytes that belong to all variables together.
   int64_t shared_bytes_sent = 0;
+  // In which exchanges waited for messages to come, or to be taken.
+  int64_t microseconds_waited = 0;
 };
 
 // Being an input of every op of the bucket, it makes TensorFlow run these ops

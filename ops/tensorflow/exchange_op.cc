@@ -1,5 +1,6 @@
 #include "ops/tensorflow/exchange_op.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -205,6 +206,10 @@ absl::Status ExchangeOp::RunInGroup(OpKernelContext* context,
   session.traffic.bytes_sent = mailbox.bytes_sent();
   session.traffic.bytes_received = mailbox.bytes_received();
   session.traffic.result_bytes_sent = mailbox.result_bytes_sent();
+  session.traffic.microseconds_waited =
+      std::chrono::duration_cast<std::chrono::microseconds>(
+          mailbox.time_waited())
+          .count();
   bucket->Count(session.traffic);
   return absl::OkStatus();
 }

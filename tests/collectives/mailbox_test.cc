@@ -198,6 +198,32 @@ TEST_F(MailboxTest, CountsBytesOfResultsApart) {
   EXPECT_EQ(sender_.result_bytes_sent(), 700);
 }
 
+TEST(MailboxWaitTest, CountsHowLongItHasWaited) {
+  using Clock = Patience::Clock;
+  constexpr auto kFirstReport = std::chrono::milliseconds(10);
+  InProcessNetwork network(2);
+  Mailbox sender(network.transport(0), 60);
+  std::promise<void> waits;
+  bool has_reported = false;
+  Mailbox receiver(network.transport(1), Patience(60, kFirstReport),
+                   [&](const std::string&, double) {
+                     if (!std::exchange(has_reported, true)) waits.set_value();
+                   });
+  receiver.Expect(0, MakeHeader(0), kMaxSize);
+  EXPECT_EQ(receiver.time_waited().count(), 0);
+  const Clock::time_point begin = Clock::now();
+  std::thread late([&] {
+    waits.get_future().wait();
+    SendMessage({1}, MakeHeader(600), MakeMessage(600), &sender);
+  });
+  Bytes message;
+  EXPECT_TRUE(receiver.Take(0, Phase::kContribution, 0, &message).ok());
+  EXPECT_GE(receiver.time_waited(), kFirstReport);
+  EXPECT_LE(receiver.time_waited(), Clock::now() - begin);
+  late.join();
+  EXPECT_LT(sender.time_waited(), kFirstReport);
+}
+
 TEST_F(MailboxTest, PhasesAndPiecesAreKeptApart) {
   const std::vector<Header> headers = {MakeHeader(40, Phase::kContribution, 0),
                                        MakeHeader(300, Phase::kContribution, 1),

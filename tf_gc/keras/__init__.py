@@ -1,6 +1,6 @@
-"""Callbacks for `fit` of the Keras that `tf.keras` is: Keras 3, or with TF_USE_LEGACY_KERAS=1 in
-the environment tf_keras."""
+"""Callbacks for `fit` of Keras 3 and tf_keras."""
 
 from tf_gc.keras.backup import BackupAndRestore
+from tf_gc.keras.traffic_logger import TrafficLogger
 
-__all__ = ["BackupAndRestore"]
+__all__ = ["BackupAndRestore", "TrafficLogger"]

@@ -1,0 +1,76 @@
+"""`fit` with the callbacks and options that programs have, all together.
+
+    tf_gc-launch --workers 2 callbacks.py "ThreeLC()" DIRECTORY OPTIMIZER [eagerly]
+
+The data are divided by TensorFlow itself, and the last batch of an epoch is not full.
+"""
+
+import importlib.util
+import os
+import sys
+
+import mnist_setup
+import report
+import tensorflow as tf
+
+import tf_gc
+
+compressor, directory, optimizer_name, *options = sys.argv[1:]
+run_eagerly = options == ["eagerly"]
+strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.compressors.from_string(compressor))
+OPTIMIZERS = {
+    "SGD": {"learning_rate": 0.02, "momentum": 0.9, "clipnorm": 1.0},
+    "Adam": {"learning_rate": 0.001, "global_clipnorm": 1.0},
+    "AdamW": {"learning_rate": 0.001, "weight_decay": 0.004, "clipvalue": 0.5},
+    "RMSprop": {"learning_rate": 0.0005, "global_clipnorm": 1.0},
+    "Nadam": {"learning_rate": 0.001, "clipnorm": 1.0},
+    "Adafactor": {"learning_rate": 0.005},
+}
+
+# 4000 examples are 31 batches of 128, and one of 32.
+size, batch_size = (400, 96) if run_eagerly else (4000, 128)
+images, labels = mnist_setup.load("train")
+training = (
+    tf.data.Dataset.from_tensor_slices((images[:size], labels[:size]))
+    .shuffle(size, seed=0)
+    .batch(batch_size)
+)
+validation = tf.data.Dataset.from_tensor_slices((images[-1000:], labels[-1000:])).batch(batch_size)
+
+task_id = strategy.cluster_resolver.task_id
+with strategy.scope():
+    model = mnist_setup.build_cnn_model()
+    model.compile(
+        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        optimizer=getattr(tf.keras.optimizers, optimizer_name)(**OPTIMIZERS[optimizer_name]),
+        metrics=["accuracy"],
+        run_eagerly=run_eagerly,
+    )
+
+logs_dir = os.path.join(directory, "logs")
+worker_dir = os.path.join(directory, f"worker_{task_id}")
+callbacks = [
+    tf_gc.keras.TrafficLogger(logs_dir),
+    tf.keras.callbacks.ModelCheckpoint(
+        os.path.join(worker_dir, "{epoch}.weights.h5"), save_weights_only=True
+    ),
+    tf.keras.callbacks.EarlyStopping(monitor="val_loss", patience=2, restore_best_weights=True),
+    tf.keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=1),
+    tf.keras.callbacks.CSVLogger(os.path.join(directory, f"{task_id}.csv")),
+]
+if importlib.util.find_spec("tensorboard"):
+    # A folder for each worker, as its own files have the same names.
+    callbacks.append(tf.keras.callbacks.TensorBoard(os.path.join(worker_dir, "tensorboard")))
+history = model.fit(
+    training, epochs=4, validation_data=validation, callbacks=callbacks, verbose=2
+).history
+
+report.report(
+    model,
+    epochs=len(history["loss"]),
+    losses=history["loss"],
+    val_losses=history["val_loss"],
+    bits_per_value=strategy.traffic.bits_per_value,
+    logged={name: history[name] for name in ("bits_per_value_up", "compression_error")},
+    steps=strategy.traffic.steps,
+)
