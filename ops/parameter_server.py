@@ -52,6 +52,7 @@ __all__ = [
     "apply_pull",
     "begin_update",
     "clean_up",
+    "counted_pushes",
     "encode_push",
     "end_update",
     "library_version",
@@ -67,7 +68,9 @@ __all__ = [
     "server_statistics",
     "set_server_step",
     "settle_push",
+    "settle_unsettled",
     "take_gradients",
+    "unsettled_pushes",
     "write_residual",
     "write_second_moment",
 ]
@@ -79,6 +82,7 @@ for _name in (
     "ReadRound",
     "ReadSecondMoment",
     "ServerStatistics",
+    "UnsettledPushes",
 ):
     auto_control_deps_utils.register_read_only_resource_op(f"TfGc>{_name}")
 
@@ -511,6 +515,52 @@ def settle_push(model, push, accepted, counted, name=None):
       tf.errors.DataLossError: the push is damaged, or not of this model.
     """
     return library.tf_gc_settle_push(model, push, accepted, counted, name=name)
+
+
+def unsettled_pushes(model, name=None):
+    """Lists a worker's pushes that no answer has come to, as their steps have failed.
+
+    Args:
+      model: handle from `local_model`.
+      name: Name of the op.
+
+    Returns:
+      int64 vector: the worker's number, then the channel and the sequence number of
+      each push.
+    """
+    return library.tf_gc_unsettled_pushes(model, name=name)
+
+
+def counted_pushes(server, unsettled, name=None):
+    """Says which of a worker's pushes take part in an update. The others never will.
+
+    Args:
+      server: handle from `parameter_server`.
+      unsettled: int64 vector from `unsettled_pushes`.
+      name: Name of the op.
+
+    Returns:
+      int64 vector, their sequence numbers.
+
+    Raises:
+      tf.errors.InvalidArgumentError: `unsettled` is not such a vector.
+    """
+    return library.tf_gc_counted_pushes(server, unsettled, name=name)
+
+
+def settle_unsettled(model, unsettled, counted, name=None):
+    """Tells a worker's copy of the model what has become of pushes without an answer.
+
+    Args:
+      model: handle from `local_model`.
+      unsettled: int64 vector from `unsettled_pushes`, of the same model.
+      counted: int64 vector from `counted_pushes`.
+      name: Name of the op.
+
+    Returns:
+      The op (None when executing eagerly).
+    """
+    return library.tf_gc_settle_unsettled(model, unsettled, counted, name=name)
 
 
 def server_statistics(server, name=None):

@@ -1,5 +1,8 @@
 """What the workers have not delivered to the servers, in checkpoints."""
 
+import contextlib
+import math
+
 import tensorflow as tf
 from absl import logging
 from tf_gc.strategy import tensorflow_internals as internals
@@ -29,19 +32,21 @@ class ServerResiduals(internals.Trackable):
 
     def __init__(self, workers):
         self._workers = workers
+        self._kept = {}  # server -> _Kept
         self._saved = {}  # name in checkpoints -> _Saved
 
     def add(self, server, variable):
         """Adds a new `ServerVariable` of some `ServerVariables`."""
         name = unused_name(checkpoint_name(variable.name), self._saved)
-        saved = _Saved(server, variable, self._workers)
+        kept = self._kept.setdefault(server, _Kept(server, self._workers))
+        kept.variables.append(variable)
+        saved = _Saved(kept, variable)
         self._saved[name] = saved
         with tf.init_scope():
             self._track_trackable(saved, name)
             if variable.matrix:
                 # Of its own: checkpoints of a program that has none can be restored.
-                moment = _SavedSecondMoment(server, variable, self._workers)
-                saved._track_trackable(moment, "second_moment")
+                saved._track_trackable(_SavedSecondMoment(kept, variable), "second_moment")
 
     def total(self, name: str) -> tf.Tensor:
         """Returns the sum of a variable's residuals, a float32 tensor.
@@ -51,71 +56,151 @@ class ServerResiduals(internals.Trackable):
         """
         return self._saved[checkpoint_name(name)].total()
 
+    def _trackable_children(self, *args, **kwargs):
+        for kept in self._kept.values():  # a checkpoint begins with this
+            kept.forget()
+        return super()._trackable_children(*args, **kwargs)
 
-class _OfWorkers(internals.Trackable):
-    """What the workers' models hold of one variable."""
 
-    def __init__(self, server, variable, workers):
-        self._server = server
-        self._variable = variable
+class _Kept:
+    """What the workers keep of a server's variables, and the server of its open round.
+
+    A checkpoint asks for one variable after the other. All of them are read when the first is
+    asked for, by one call of each process.
+
+    Attributes:
+      variables: the `ServerVariable`s.
+    """
+
+    def __init__(self, server, workers):
+        self.server = server
+        self.variables = []
         self._workers = workers
+        self._functions = {}  # (device, ids) -> function that reads
+        self._residuals, self._statistics = {}, {}  # by id, of what was read and not asked for yet
 
-    def _read(self, read, shape):
-        """Returns the values of all workers that can be reached, with an op of theirs."""
-        values = [read(model, id=self._variable.id, shape=shape) for model in self._models()]
+    def forget(self):
+        """Has all be read anew."""
+        self._residuals, self._statistics = {}, {}
+
+    def residual(self, variable):
+        """Returns the sum over the workers and the open round."""
+        if variable.id not in self._residuals:
+            self._residuals, self._statistics = self.read(self.variables)
+        return self._residuals.pop(variable.id)
+
+    def statistics(self, variable):
+        """Returns those of all workers that can be reached, float32 [workers, rows + columns]."""
+        if variable.id not in self._statistics:
+            self._residuals, self._statistics = self.read(self.variables)
+        return self._statistics.pop(variable.id)
+
+    def read(self, variables):
+        """Returns residuals and statistics by id."""
+        rounds = self._call(self.server.device, variables, self._read_rounds)
+        of_workers = [tf.zeros([0, rounds.shape[0]])]
+        for worker in range(self._workers):
+            with _if_reached(worker) as device:
+                vector = self._call(device, variables, self._read_worker)
+                with worker_step.on_worker():
+                    of_workers.append(vector[None])
+        sizes = [size for v in variables for size in (math.prod(v.shape), sum(v.matrix or ()))]
         with worker_step.on_worker():
-            return [tf.identity(value) for value in values]
+            parts = tf.split(tf.concat(of_workers, axis=0), sizes, axis=1)
+            in_rounds = tf.split(rounds, sizes)[::2]
+            residuals = {
+                v.id: tf.reshape(tf.reduce_sum(part, axis=0) + in_round, v.shape)
+                for v, part, in_round in zip(variables, parts[::2], in_rounds, strict=True)
+            }
+        return residuals, {v.id: part for v, part in zip(variables, parts[1::2], strict=True)}
 
-    def _write(self, write, share):
-        """Writes share(number of workers that can be reached) to these, with an op of theirs."""
-        models = self._models()
-        for model in models:
-            write(model, share(len(models)), id=self._variable.id)
-
-    def _models(self):
-        """Returns the handles of the models of all workers that can be reached."""
+    def write(self, op, variable, share):
+        """Writes share(number of workers that can be reached) to each of these."""
         models = []
         for worker in range(self._workers):
-            try:
-                with tf.device(f"/job:worker/task:{worker}/device:CPU:0"):
-                    models.append(self._server.local_model())
-            except tf.errors.UnavailableError:
-                logging.warning("worker %d cannot be reached: what it has kept is lost", worker)
-        return models
+            with _if_reached(worker):
+                models.append(self.server.local_model())
+        for model in models:
+            op(model, share(len(models)), id=variable.id)
+
+    def _call(self, device, variables, read):
+        """Returns the vector that read(variables) gives on a device, here."""
+        key = (device, tuple(v.id for v in variables))
+        if key not in self._functions:
+
+            @tf.function(autograph=False)
+            def function():
+                with tf.device(device):
+                    values = tf.concat([tf.reshape(v, [-1]) for v in read(variables)], axis=0)
+                with worker_step.on_worker():
+                    return tf.identity(values)
+
+            self._functions[key] = function
+        with tf.init_scope():
+            return self._functions[key]()
+
+    def _read_worker(self, variables):
+        model = self.server.local_model()
+        # What a step that failed has pushed is part of the round, or of the residuals.
+        unsettled = ops.unsettled_pushes(model)
+        with self.server.scope():
+            counted = ops.counted_pushes(self.server.handle, unsettled)
+        ops.settle_unsettled(model, unsettled, counted)
+        for v in variables:
+            yield ops.read_residual(model, id=v.id, shape=v.shape)
+            if v.matrix:
+                yield ops.read_second_moment(model, id=v.id, shape=[sum(v.matrix)])
+
+    def _read_rounds(self, variables):
+        for v in variables:
+            yield ops.read_round(self.server.handle, id=v.id, shape=v.shape)
+            if v.matrix:
+                yield tf.zeros([sum(v.matrix)])
 
 
-class _Saved(_OfWorkers):
+@contextlib.contextmanager
+def _if_reached(worker):
+    """Places operations on a worker; leaves them out if it is away."""
+    device = f"/job:worker/task:{worker}/device:CPU:0"
+    try:
+        with tf.device(device):
+            yield device
+    except tf.errors.UnavailableError:
+        logging.warning("worker %d cannot be reached: what it has kept is lost", worker)
+
+
+class _OfVariable(internals.Trackable):
+    def __init__(self, kept, variable):
+        self._kept = kept
+        self._variable = variable
+
+
+class _Saved(_OfVariable):
     """What a checkpoint holds of one variable."""
 
     def total(self):
-        id_, shape = self._variable.id, self._variable.shape
-        with self._server.scope():
-            total = ops.read_round(self._server.handle, id=id_, shape=shape)
-        for residual in self._read(ops.read_residual, shape):
-            with worker_step.on_worker():
-                total += residual
-        return total
+        residuals, _ = self._kept.read([self._variable])
+        return residuals[self._variable.id]
 
     def _serialize_to_tensors(self):
-        return {"residual": self.total(), "step": self._server.step()}
+        return {"residual": self._kept.residual(self._variable), "step": self._kept.server.step()}
 
     def _restore_from_tensors(self, restored_tensors):
-        self._server.set_step(restored_tensors["step"])
+        self._kept.server.set_step(restored_tensors["step"])
         residual = restored_tensors["residual"]
-        self._write(ops.write_residual, lambda workers: residual / workers)
+        self._kept.write(ops.write_residual, self._variable, lambda workers: residual / workers)
 
 
-class _SavedSecondMoment(_OfWorkers):
+class _SavedSecondMoment(_OfVariable):
     """The mean of the statistics of those workers that have pushed a gradient."""
 
     def _serialize_to_tensors(self):
-        shape = [sum(self._variable.matrix)]
-        statistics = self._read(ops.read_second_moment, shape)
+        statistics = self._kept.statistics(self._variable)
         with worker_step.on_worker():
-            # Of zeros, which do not count, if no worker can be reached.
-            statistics = tf.stack([tf.zeros(shape), *statistics])
+            # Zeros do not count.
             workers = tf.math.count_nonzero(tf.reduce_sum(statistics, axis=1), dtype=tf.float32)
             return {"mean": tf.math.divide_no_nan(tf.reduce_sum(statistics, axis=0), workers)}
 
     def _restore_from_tensors(self, restored_tensors):
-        self._write(ops.write_second_moment, lambda _: restored_tensors["mean"])
+        mean = restored_tensors["mean"]
+        self._kept.write(ops.write_second_moment, self._variable, lambda _: mean)

@@ -175,10 +175,11 @@ class LossyLoop(Loop):
             return super()._push(gradients, delay)
 
 
-def pushes_that_get_no_answer(has_arrived, **kwargs):
-    """Five pushes in turn, of which the second and the third fail.
+def pushes_that_get_no_answer(pushes, has_arrived, **kwargs):
+    """Pushes in turn, of which the second and the third fail.
 
     Args:
+      pushes: their number.
       has_arrived: whether the server has taken those.
       kwargs: of the strategy.
 
@@ -187,7 +188,7 @@ def pushes_that_get_no_answer(has_arrived, **kwargs):
     """
     loop = LossyLoop(has_arrived, **kwargs)
     failed = 0
-    for step in range(5):
+    for step in range(pushes):
         loop.push([gaussian(step)], delay=-1.0 if step in (1, 2) else 0.0)
         try:
             loop.coordinator.join()

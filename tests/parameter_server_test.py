@@ -212,16 +212,20 @@ class SynchronousTest(parameterized.TestCase):
         compression=(tf_gc.Policy(), tf_gc.ThreeLC(), tf_gc.THC()),
         synchronous=(False, True),
         has_arrived=(False, True),
+        pushes=(3, 5),  # the last of which fails, or is answered
     )
-    def test_nothing_is_lost_with_steps_that_fail(self, compression, synchronous, has_arrived):
+    def test_nothing_is_lost_with_steps_that_fail(
+        self, compression, synchronous, has_arrived, pushes
+    ):
         value, residual, failed = shared_cluster(1).run(
             programs.pushes_that_get_no_answer,
+            pushes,
             has_arrived,
             compression=compression,
             synchronous=synchronous,
         )
         self.assertEqual(failed, 2)
-        pushed = total([programs.gaussian(step) for step in range(5)])
+        pushed = total([programs.gaussian(step) for step in range(pushes)])
         np.testing.assert_allclose(residual - value, pushed, rtol=0, atol=1e-4)
 
     def test_a_strategy_that_is_gone_leaves_nothing_on_its_servers(self):

@@ -453,17 +453,39 @@ absl::Status LocalModel::SettlePush(const uint8_t* bytes, int64_t size,
   }
   settled_version_ = message.version;
   settled_micros_ = env_->NowMicros();
-  const auto settle = [&](uint64_t sequence, bool has_arrived) {
-    const auto found = unsettled_.find(sequence);
-    if (found == unsettled_.end()) return;
-    if (!has_arrived) TakeBack(found->second, parallel_for);
-    unsettled_.erase(found);
-  };
   for (const uint64_t earlier : number.unsettled) {
-    settle(earlier, counted.count(earlier) > 0);
+    Settle(earlier, counted.count(earlier) > 0, parallel_for);
   }
-  settle(number.sequence, accepted);
+  Settle(number.sequence, accepted, parallel_for);
   return absl::OkStatus();
+}
+
+void LocalModel::Settle(uint64_t sequence, bool has_arrived,
+                        const ParallelFor& parallel_for) {
+  const auto found = unsettled_.find(sequence);
+  if (found == unsettled_.end()) return;
+  if (!has_arrived) TakeBack(found->second, parallel_for);
+  unsettled_.erase(found);
+}
+
+std::vector<int64_t> LocalModel::UnsettledPushes() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<int64_t> pushes = {static_cast<int64_t>(number_)};
+  for (const auto& [sequence, push] : unsettled_) {
+    pushes.push_back(push.channel);
+    pushes.push_back(static_cast<int64_t>(sequence));
+  }
+  return pushes;
+}
+
+void LocalModel::SettleUnsettled(const std::vector<int64_t>& unsettled,
+                                 const std::set<uint64_t>& counted,
+                                 const ParallelFor& parallel_for) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (size_t i = 2; i < unsettled.size(); i += 2) {
+    const uint64_t sequence = unsettled[i];
+    Settle(sequence, counted.count(sequence) > 0, parallel_for);
+  }
 }
 
 void LocalModel::TakeBack(const Unsettled& push,
@@ -561,6 +583,13 @@ void LocalModel::WriteResidual(uint32_t id, const Tensor& residual) {
   Variable& variable = variables_[id];
   variable.residual = std::move(copy);
   variable.pending = {};
+  for (auto& [sequence, push] : unsettled_) {
+    push.entries.erase(std::remove_if(push.entries.begin(), push.entries.end(),
+                                      [=](const MessageWriter::Entry& e) {
+                                        return e.id == id;
+                                      }),
+                       push.entries.end());
+  }
 }
 
 absl::Status LocalModel::ReadSecondMoment(uint32_t id, const TensorShape& shape,

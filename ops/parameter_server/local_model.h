@@ -95,11 +95,21 @@ class LocalModel : public tensorflow::ResourceBase {
                           const std::set<uint64_t>& counted,
                           const kernels::ParallelFor& parallel_for);
 
+  // The pushes that have no answer: the worker's number, and the channel and
+  // number of each.
+  std::vector<int64_t> UnsettledPushes() const;
+
+  // The same as SettlePush, of all pushes that UnsettledPushes has listed.
+  void SettleUnsettled(const std::vector<int64_t>& unsettled,
+                       const std::set<uint64_t>& counted,
+                       const kernels::ParallelFor& parallel_for);
+
   // ---- Checkpoints. A residual is what waits for the next push, of rows too;
   // statistics are zeros before the first gradient.
 
   absl::Status ReadResidual(uint32_t id, const tensorflow::TensorShape& shape,
                             tensorflow::Tensor* residual) const;
+  // Pushes from before are of no more account.
   void WriteResidual(uint32_t id, const tensorflow::Tensor& residual);
   absl::Status ReadSecondMoment(uint32_t id,
                                 const tensorflow::TensorShape& shape,
@@ -140,6 +150,8 @@ class LocalModel : public tensorflow::ResourceBase {
   absl::Status CheckDense(const DenseGradient& gradient) const;
   absl::Status CheckSparse(const SparseGradient& gradient) const;
   PushNumber NextNumber(uint32_t channel);
+  void Settle(uint64_t sequence, bool has_arrived,
+              const kernels::ParallelFor& parallel_for);
   void EncodeDense(const DenseGradient& gradient,
                    const kernels::ParallelFor& parallel_for,
                    MessageWriter* writer, Unsettled* push);

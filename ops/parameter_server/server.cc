@@ -296,6 +296,24 @@ absl::Status Server::AccumulatePush(const uint8_t* bytes, int64_t size,
   return absl::OkStatus();
 }
 
+absl::Status Server::CountedPushes(const std::vector<int64_t>& unsettled,
+                                   std::vector<int64_t>* counted) {
+  if (unsettled.size() % 2 == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unsettled must be a number and pairs, got ",
+                     unsettled.size(), " numbers"));
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (size_t i = 1; i < unsettled.size(); i += 2) {
+    const uint64_t sequence = unsettled[i + 1];
+    Pushes& pushes = FindChannel(static_cast<uint32_t>(unsettled[i]))
+                         ->pushes[static_cast<uint64_t>(unsettled[0])];
+    pushes.last = std::max(pushes.last, sequence);
+    if (pushes.counted.count(sequence) > 0) counted->push_back(sequence);
+  }
+  return absl::OkStatus();
+}
+
 void Server::CountPush(int64_t size, const Push& push) {
   bytes_pushed_ += size;
   for (const PushEntry& entry : push.entries) {

@@ -151,6 +151,11 @@ class Server : public tensorflow::ResourceBase {
                               const kernels::ParallelFor& parallel_for,
                               Answer* answer);
 
+  // Of a worker's pushes without an answer, as LocalModel lists them, those
+  // that take part in an update. The others never will.
+  absl::Status CountedPushes(const std::vector<int64_t>& unsettled,
+                             std::vector<int64_t>* counted);
+
   // In rounds: closes this one till EndUpdate. False if its update was made
   // already, by somebody to whom the lease was passed on, or from whom.
   bool BeginUpdate(uint32_t channel, int64_t round);

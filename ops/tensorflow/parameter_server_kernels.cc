@@ -392,6 +392,24 @@ class TakeGradientsOp : public OpKernel {
   std::vector<TensorShape> shapes_, sparse_shapes_;
 };
 
+class CountedPushesOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<Server> server;
+    std::vector<int64_t> counted;
+    OP_REQUIRES_OK(context, LookupServer(context, &server));
+    OP_REQUIRES_OK(context, CheckVector(context->input(1), "unsettled"));
+    const auto unsettled = context->input(1).flat<int64_t>();
+    OP_REQUIRES_OK(
+        context,
+        server->CountedPushes(
+            {unsettled.data(), unsettled.data() + unsettled.size()}, &counted));
+    OP_REQUIRES_OK(context, SetVector(context, 0, counted));
+  }
+};
+
 // An input that says which round.
 absl::Status ReadRound(OpKernelContext* context, int64_t* round) {
   const Tensor* input;
@@ -559,6 +577,7 @@ TF_GC_REGISTER(DEVICE_CPU, "TfGc>Pull", PullOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>AccumulatePush", AccumulatePushOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>TakeGradients", TakeGradientsOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>BeginUpdate", BeginUpdateOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>CountedPushes", CountedPushesOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>EndUpdate", EndUpdateOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>PublishWhole", PublishWholeOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>SetServerStep", SetServerStepOp);

@@ -547,6 +547,50 @@ accepted: A scalar, from AccumulatePush.
 counted: A vector, from AccumulatePush.
 )doc");
 
+REGISTER_OP("TfGc>UnsettledPushes")
+    .Input("model: resource")
+    .Output("unsettled: int64")
+    .SetIsStateful()
+    .SetShapeFn(VectorOfUnknownSize)
+    .Doc(R"doc(
+Lists a worker's pushes that no answer has come to.
+
+model: Handle from LocalModel.
+unsettled: A vector: the worker's number, then the channel and the sequence number
+  of each push.
+)doc");
+
+REGISTER_OP("TfGc>CountedPushes")
+    .Input("server: resource")
+    .Input("unsettled: int64")
+    .Output("counted: int64")
+    .SetIsStateful()
+    .SetShapeFn(PullShape)
+    .Doc(R"doc(
+Says which of a worker's pushes take part in an update. The others never will.
+
+server: Handle from ParameterServer.
+unsettled: From UnsettledPushes.
+counted: A vector: their sequence numbers.
+)doc");
+
+REGISTER_OP("TfGc>SettleUnsettled")
+    .Input("model: resource")
+    .Input("unsettled: int64")
+    .Input("counted: int64")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(CheckMessage(c));
+      return CheckVectorShape(c, 2);
+    })
+    .Doc(R"doc(
+Tells a worker's copy what has become of pushes that no answer has come to.
+
+model: Handle from LocalModel.
+unsettled: From UnsettledPushes, of the same model.
+counted: From CountedPushes.
+)doc");
+
 REGISTER_OP("TfGc>SetServerStep")
     .Input("server: resource")
     .Input("step: int64")

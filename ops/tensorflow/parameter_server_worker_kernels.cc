@@ -194,6 +194,35 @@ class SettlePushOp : public OpKernel {
   }
 };
 
+class UnsettledPushesOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<LocalModel> model;
+    OP_REQUIRES_OK(context, LookupModel(context, &model));
+    OP_REQUIRES_OK(context, SetVector(context, 0, model->UnsettledPushes()));
+  }
+};
+
+class SettleUnsettledOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<LocalModel> model;
+    OP_REQUIRES_OK(context, LookupModel(context, &model));
+    OP_REQUIRES_OK(context, CheckVector(context->input(1), "unsettled"));
+    OP_REQUIRES_OK(context, CheckVector(context->input(2), "counted"));
+    const auto unsettled = context->input(1).flat<int64_t>();
+    const auto counted = context->input(2).flat<int64_t>();
+    model->SettleUnsettled(
+        {unsettled.data(), unsettled.data() + unsettled.size()},
+        {counted.data(), counted.data() + counted.size()},
+        IntraOpThreads(context));
+  }
+};
+
 // Writes what a model keeps of one variable, the second input.
 template <void (LocalModel::*kWrite)(uint32_t, const Tensor&)>
 class WriteModelOp : public OpKernel {
@@ -235,6 +264,8 @@ TF_GC_REGISTER(DEVICE_CPU, "TfGc>ApplyPull", ApplyPullOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>ReadModel", ReadModelOp<&LocalModel::Read>);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>EncodePush", EncodePushOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>SettlePush", SettlePushOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>UnsettledPushes", UnsettledPushesOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>SettleUnsettled", SettleUnsettledOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>ReadResidual",
                ReadModelOp<&LocalModel::ReadResidual>);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>WriteResidual",

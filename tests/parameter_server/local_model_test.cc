@@ -271,6 +271,36 @@ TEST(LocalModelTest, PushesThatNeverArriveAreTakenBack) {
   }
 }
 
+TEST(LocalModelTest, PushesFromBeforeARestoreAreForgotten) {
+  Worker worker(OneVariable("three_lc"));
+  worker.Push({Gaussian(100, 3)});
+  const Floats restored = Gaussian(100, 4), gradient = Gaussian(100, 5);
+  worker.model().WriteResidual(1, ToTensor(restored));
+  worker.Settle(worker.Push({gradient}), false);
+  ExpectNear(worker.Residual(0), Sum(restored, gradient), 1e-5f);
+}
+
+TEST(LocalModelTest, PushesAreSettledWithoutAnother) {
+  const std::vector<VariableInfo> variables = OneVariable("float32");
+  Fixture fixture(variables, TwoPushes());
+  Worker worker(variables);
+  worker.Follow(fixture.server());
+  const Floats arrived = Gaussian(100, 3), lost = Gaussian(100, 4);
+  Accumulate(worker.Push({arrived}), fixture.server());
+  const Buffer late = worker.Push({lost});
+  const std::vector<int64_t> unsettled = worker.model().UnsettledPushes();
+  EXPECT_EQ(unsettled.size(), 5);
+  std::vector<int64_t> counted;
+  ExpectOk(fixture.server()->CountedPushes(unsettled, &counted));
+  EXPECT_EQ(counted, std::vector<int64_t>{1});
+  worker.model().SettleUnsettled(unsettled, {1}, SingleThread);
+  EXPECT_EQ(worker.Residual(0), lost);
+  EXPECT_EQ(fixture.Round(1), arrived);
+  EXPECT_EQ(worker.model().UnsettledPushes().size(), 1);
+  EXPECT_FALSE(Accumulate(late, fixture.server()).accepted);
+  ExpectInvalid(fixture.server()->CountedPushes({1, 2}, &counted), "pairs");
+}
+
 TEST(LocalModelTest, PushesWithoutMemoryAreTakenBack) {
   Worker worker(OneVariable("three_lc"));
   const CodecSpec codec = Spec("three_lc");

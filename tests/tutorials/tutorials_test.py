@@ -21,7 +21,7 @@ _LAST_LINES = 60
 _ON_WORKERS = (
     "ThreeLC()",
     "THC()",
-    'Marsit(units="second_moment", start_step=20)',  # as docs/systems/README.md has it for RMSprop
+    "Marsit()",
     "ARTopK(ratio=0.05, start_step=20)",
     "ScaleCom(chunk=20, start_step=20)",
 )
