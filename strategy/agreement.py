@@ -4,6 +4,7 @@ What one worker does otherwise than the others would give an error about sizes, 
 never ends, or, as with another hyper-parameter, wrong numbers without a word.
 """
 
+import itertools
 import json
 import re
 
@@ -14,6 +15,12 @@ from tf_gc.strategy.variables import name_of, unwrap
 
 import tf_gc
 from tf_gc import ops
+
+# Of the group of all workers' CPUs; far from those that TensorFlow counts up.
+GROUP_KEY = 0x7467_6300
+
+_MOST_BYTES = 1 << 28  # of a description
+_numbers = itertools.count()
 
 # Of objects that have no better text, such as functions.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -26,19 +33,26 @@ def describe(buckets, reduce_op):
       buckets: lists of entries, each with a gradient, a variable and a compressor.
       reduce_op: "SUM" or "MEAN".
     """
-    wire_version, _ = ops.library_version().numpy().decode().split(" ")
-    fields = {
-        "version of tf_gc": tf_gc.__version__,
-        "version of the wire format": wire_version,
-        "version of TensorFlow": tf.__version__,
-        "reduce_op": reduce_op,
-        "number of buckets": len(buckets),
-    }
+    fields = {**_versions(), "reduce_op": reduce_op, "number of buckets": len(buckets)}
     for number, entries in enumerate(buckets):
         of_bucket = f"of bucket {number} of this step"
         fields[f"compressor {of_bucket}"] = _ADDRESS.sub("", repr(entries[0].compressor))
         fields[f"variables {of_bucket}"] = [_kind(entry) for entry in entries]
     return fields
+
+
+def describe_program(has_compression):
+    """Returns what all workers should agree on from the beginning, by field."""
+    return {**_versions(), "compression": "there" if has_compression else "None"}
+
+
+def _versions():
+    wire_version, _ = ops.library_version().numpy().decode().split(" ")
+    return {
+        "version of tf_gc": tf_gc.__version__,
+        "version of the wire format": wire_version,
+        "version of TensorFlow": tf.__version__,
+    }
 
 
 def _kind(entry):
@@ -48,19 +62,30 @@ def _kind(entry):
     return f"{name_of(entry.variable)} {entry.gradient.dtype.name}{shape}"
 
 
-def check(fields, rank, gather):
-    """Compares the fields of all workers.
+def check(fields, rank, workers, timeout_seconds):
+    """Compares the fields of all workers, which call this at the same place.
 
     Args:
-      fields: of this worker, from `describe`.
+      fields: of this worker, from `describe` or `describe_program`.
       rank: this worker's.
-      gather: gives the uint8 vectors of all workers for that of this one.
+      workers: their number.
+      timeout_seconds: how long to wait for the others.
 
     Raises:
       ValueError: a worker has another value somewhere; it names worker, field and both.
+      tf.errors.DeadlineExceededError: a worker has not come.
     """
-    message = np.frombuffer(json.dumps(fields).encode(), np.uint8)
-    for other, theirs in enumerate(map(_decode, gather(message))):
+    bucket = ops.bucket(f"agreement {next(_numbers)}", 1, "what is reduced")
+    data, sizes = ops.exchange_all_gather(
+        np.frombuffer(json.dumps(fields).encode(), np.uint8),
+        bucket,
+        group_key=GROUP_KEY,
+        group_size=workers,
+        max_bytes=_MOST_BYTES,
+        timeout_seconds=timeout_seconds,
+    )
+    messages = np.split(data.numpy(), np.cumsum(sizes.numpy())[:-1])
+    for other, theirs in enumerate(map(_decode, messages)):
         for field in (*fields, *(f for f in theirs if f not in fields)):
             own, their = _first_difference(fields.get(field), theirs.get(field))
             if own != their:

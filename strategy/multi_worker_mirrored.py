@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tf_gc.strategy import keras_seams, second_moments
+from tf_gc.strategy import agreement, keras_seams, second_moments
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.collective_keys import count_in_graphs
 from tf_gc.strategy.local_training import LocalTraining
@@ -70,7 +70,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         `tf_gc.DiLoCo(...)`, or None.
 
     Raises:
-      ValueError: `compression` is something else.
+      ValueError: `compression` is something else, or None on some workers alone.
       tf.errors.DeadlineExceededError: some workers have not started in time.
     """
 
@@ -89,15 +89,21 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         # TensorFlow's own __init__ would make its own extended object.
         tf.distribute.Strategy.__init__(self, _Extended(self, resolver, options))
         device = f"{self.extended._worker_device}/device:CPU:0"
+        rank, workers = self.extended._id_in_cluster, self.extended._num_workers
+        timeout_seconds = options.timeout_seconds or _DEFAULT_TIMEOUT_SECONDS
+        if workers > 1:
+            program = agreement.describe_program(compression is not None)
+            with tf.device(device):
+                agreement.check(program, rank, workers, timeout_seconds)
         self._residuals = Residuals(self, device)
         self._reducer = self._compression and GradientReducer(
             self._compression,
             self._residuals,
             device,
-            rank=self.extended._id_in_cluster,
-            workers=self.extended._num_workers,
+            rank=rank,
+            workers=workers,
             bucket_bytes=options.bytes_per_pack or DEFAULT_BUCKET_BYTES,
-            timeout_seconds=options.timeout_seconds or _DEFAULT_TIMEOUT_SECONDS,
+            timeout_seconds=timeout_seconds,
         )
         self._local_training = diloco and LocalTraining(
             self, diloco, self._residuals, self._reducer, device

@@ -21,15 +21,8 @@ from tf_gc.fusion import Gradient, plan_buckets
 from tf_gc.second_moments import has_statistics
 from tf_gc.traffic import Traffic, VariableTraffic
 
-# Of the group of all workers' CPUs; far from those that TensorFlow counts up.
-_GROUP_KEY = 0x7467_6300
-
 # The same on all workers, as these make the same buckets in the same order.
 _bucket_keys = itertools.count()
-_agreement_keys = itertools.count()
-
-# Bytes of a description of all buckets.
-_MOST_WORDS = 1 << 28
 
 
 @dataclasses.dataclass(eq=False)
@@ -226,7 +219,7 @@ class GradientReducer:
             ops.begin_step(bucket.handle, step)
             exchange = Exchange(
                 bucket=bucket.handle,
-                group_key=_GROUP_KEY,
+                group_key=agreement.GROUP_KEY,
                 workers=self._workers,
                 rank=self._rank,
                 reduce_op=reduce_op,
@@ -268,20 +261,12 @@ class GradientReducer:
         if all(_key(entries) in self._buckets for entries in buckets):
             return
         with tf.init_scope(), tf.device(self._device):
-            bucket = ops.bucket(f"agreement {next(_agreement_keys)}", 1, "what is reduced")
-
-            def gather(message):
-                data, sizes = ops.exchange_all_gather(
-                    message,
-                    bucket,
-                    group_key=_GROUP_KEY,
-                    group_size=self._workers,
-                    max_bytes=_MOST_WORDS,
-                    timeout_seconds=self._timeout_seconds,
-                )
-                return np.split(data.numpy(), np.cumsum(sizes.numpy())[:-1])
-
-            agreement.check(agreement.describe(buckets, reduce_op), self._rank, gather)
+            agreement.check(
+                agreement.describe(buckets, reduce_op),
+                self._rank,
+                self._workers,
+                self._timeout_seconds,
+            )
 
     def _bucket(self, entries, user):
         """The same variables share a bucket in every trace."""

@@ -323,6 +323,11 @@ class FailureTest(parameterized.TestCase):
             ("the compressor of bucket 0", "ThreeLC(", "Uncompressed("),
         ),
         (
+            "none",
+            {"compressions": (tf_gc.ThreeLC(1.0), None)},
+            ("the compression", "None", "there"),
+        ),
+        (
             "name",
             {"names": ("left", "right")},
             ("the variables of bucket 0", "left float32(48, 64)", "right float32(48, 64)"),
