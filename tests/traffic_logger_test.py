@@ -115,7 +115,8 @@ class SecondsWaitedTest(absltest.TestCase):
                 programs.wait_for_a_late_worker, directory, late
             )
         self.assertGreater(step, late)
-        self.assertBetween(waited, late / 2, step)
+        # Two buckets wait at the same time: the exact one and the compressed one.
+        self.assertBetween(waited, late / 2, 2 * step)
 
 
 class TrafficLoggerTest(parameterized.TestCase):

@@ -108,7 +108,8 @@ else:
 
     def __getattr__(name):
         if name == "__all__":
-            return sorted({*_MODULES, *(n for source in _SOURCES for n in _module(source).__all__)})
+            names = {*_MODULES, *(n for source in _SOURCES for n in _module(source).__all__)}
+            return sorted(names - {"keras"})  # which would hide Keras from `import *`
         if not name.startswith("_"):
             try:
                 return _module(name)
