@@ -69,6 +69,7 @@ _check_tensorflow_version()
 _SOURCES = ("compressors", "policy", "diloco", "traffic", "strategy")
 _MODULES = (
     *_SOURCES,
+    "adaptive",
     "exchange",
     "keras",
     "kernels",
@@ -83,6 +84,7 @@ _MODULES = (
 
 if TYPE_CHECKING:  # the same for editors and type checkers
     from . import (
+        adaptive,
         compressors,
         diloco,
         exchange,
