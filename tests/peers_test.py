@@ -55,16 +55,19 @@ class WaitForPeersTest(parameterized.TestCase):
         with _waiting_at("192.0.2.1") as port:
             wait_until(lambda: _answers(("127.0.0.2", port)), "the worker answers")
 
-    @parameterized.parameters(
-        ([(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", 0))],),
-        (socket.gaierror(),),
+    @parameterized.named_parameters(
+        ("loopback", [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", 0))]),
+        ("unknown", socket.gaierror()),
     )
-    def test_it_answers_everywhere_if_its_name_has_no_address_for_others(self, resolved):
+    def test_it_answers_everywhere_if_its_name_has_no_address_for_others(self, found):
         resolve = socket.getaddrinfo
-        results = mock.Mock(side_effect=[resolved])
 
         def look_up(host, *args, **kwargs):
-            return results() if host == "machine" else resolve(host, *args, **kwargs)
+            if host != "machine":
+                return resolve(host, *args, **kwargs)
+            if isinstance(found, Exception):
+                raise found
+            return found
 
         with mock.patch.object(socket, "getaddrinfo", look_up), _waiting_at("machine") as port:
             wait_until(lambda: _answers(("127.0.0.2", port)), "the worker answers")

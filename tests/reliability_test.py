@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 from tf_gc.network_namespaces import why_unavailable
 from tf_gc.testing.cluster import Cluster
 
-# After it nobody would believe that a fault is noticed; what bounds it is in docs/reliability.md.
+# More than any limit of these tests, on a busy machine; docs/reliability.md says what is usual.
 _LONG_SECONDS = 60.0
 
 _needs_namespaces = absltest.skipIf(
@@ -103,8 +103,8 @@ class NetworkTest(_ReliabilityTest):
     def test_a_large_message_on_a_slow_link_is_no_silence(self):
         # 2 MiB take 17 seconds, and TensorFlow's heartbeats wait behind them.
         with Cluster(2, bandwidth="1mbit") as cluster:
-            for seconds in cluster.run(programs.make_variable, 724, timeout_seconds=60):
-                logging.info("%.1f s", seconds)
+            seconds = cluster.run(programs.make_variable, 724, timeout_seconds=60)
+        self.assertGreater(max(seconds), 10)  # TensorFlow's limit
 
 
 class StepsTest(_ReliabilityTest):
