@@ -6,6 +6,7 @@ another program begins to use it: a chief that was killed cannot tell.
 """
 
 import collections
+import functools
 import itertools
 import uuid
 import weakref
@@ -15,16 +16,21 @@ from absl import logging
 
 from tf_gc import ops
 
-_PROGRAM = uuid.uuid4().hex[:12]
 _numbers = itertools.count()
 _unused = collections.deque()
 
 
 def new(owner):
     """Returns the name of a new container, which is in use for as long as its owner lives."""
-    container = f"{_PROGRAM}/{next(_numbers)}"
+    container = f"{_program()}/{next(_numbers)}"
     weakref.finalize(owner, _unused.append, container).atexit = False
     return container
+
+
+@functools.cache
+def _program():
+    # Not when the module is imported: processes may be forks of one that has done so.
+    return uuid.uuid4().hex[:12]
 
 
 def clean_up(cluster_spec):

@@ -28,6 +28,10 @@ _KEYS_PER_STRATEGY = 1 << 10
 
 # Without any progress of an exchange.
 _DEFAULT_TIMEOUT_SECONDS = 1800.0
+# After so long TensorFlow takes a silent worker for dead. Its heartbeats wait behind messages.
+_HEARTBEAT_SECONDS = 10.0
+# For workers all of which have answered already to connect.
+_START_SECONDS = 30.0
 
 
 class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
@@ -64,7 +68,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         or a reduction of gradients without any progress, gives
         `DeadlineExceededError`. By default half an hour for reductions, and none
         for the start. After 30 seconds without progress a warning says which
-        workers are waited for.
+        workers are waited for. A machine that is silent altogether is an error
+        after 10 seconds, or after `timeout_seconds` if that is longer: give more
+        where 4 MiB take longer than that on a link.
         `bytes_per_pack` is the size of the buckets in which gradients travel.
       compression: a compressor such as `tf_gc.ThreeLC()`, a `tf_gc.Policy`,
         `tf_gc.DiLoCo(...)`, or None.
@@ -302,9 +308,17 @@ class _Extended(internals.CollectiveAllReduceExtended):
             self._enable_check_health = internals.context().coordination_service is None
             # Groups of its own, as earlier strategies' groups live on.
             self._collective_key_base += _KEYS_PER_STRATEGY * next(_strategies)
-        super()._initialize_multi_worker(cluster_resolver)
+        with internals.patience(*_patience(self._communication_options.timeout_seconds)):
+            super()._initialize_multi_worker(cluster_resolver)
         count_in_graphs(self._cross_device_ops)
         count_in_graphs(self._host_cross_device_ops)
+
+
+def _patience(timeout_seconds):
+    """TensorFlow's own if the program has not said how long to wait."""
+    if not timeout_seconds:
+        return 0, 0
+    return max(timeout_seconds, _HEARTBEAT_SECONDS), max(timeout_seconds, _START_SECONDS)
 
 
 def _is_running():

@@ -1,6 +1,7 @@
 """Waiting for the other workers to start, with a deadline."""
 
-import contextlib
+import errno
+import ipaddress
 import socket
 import time
 
@@ -63,10 +64,29 @@ def _answers(address):
         return False
 
 
-@contextlib.contextmanager
 def _answering(address):
-    port = _host_and_port(address)[1]
+    """Returns a server at this worker's own address, or at all of the machine's.
+
+    TensorFlow's server, which follows, listens at all of them in any case.
+    """
+    host, port = _host_and_port(address)
+    for family, ip in _resolved(host):
+        # A machine's own name is often that of a loopback address, which is none for the others.
+        if ipaddress.ip_address(ip).is_loopback and host not in (ip, "localhost"):
+            continue
+        try:
+            return socket.create_server((ip, port), family=family, backlog=128)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:  # one that is translated on the way here
+                raise
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
-    with socket.create_server(("", port), family=family, backlog=128, dualstack_ipv6=both):
-        yield
+    return socket.create_server(("", port), family=family, backlog=128, dualstack_ipv6=both)
+
+
+def _resolved(host):
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except socket.gaierror:  # a name that only others know
+        return []
+    return [(family, address[0]) for family, *_, address in found]

@@ -5,6 +5,7 @@ that are named; tests run with the last one. Keras's private parts are in `keras
 """
 
 import contextlib
+import functools
 
 import tensorflow as tf
 
@@ -45,7 +46,8 @@ from tensorflow.python.distribute.values import (
     _SyncOnReadSaveable as SyncOnReadSaveable,
 )
 
-# 2.17 to 2.21; used: _collective_ops_server_def, coordination_service.
+# 2.17 to 2.21; replaced: configure_coordination_service; used: _collective_ops_server_def,
+# coordination_service.
 from tensorflow.python.eager.context import context
 
 # 2.17 to 2.21.
@@ -96,6 +98,26 @@ def placed_on(device):
     """Places operations on a device, whatever scope this is in."""
     with colocate_with(None, ignore_existing=True), tf.device(device):
         yield
+
+
+@contextlib.contextmanager
+def patience(heartbeat_seconds, start_seconds):
+    """Sets how long strategies that are made in this context wait for others; 0 is TensorFlow's.
+
+    Args:
+      heartbeat_seconds: after which a worker without a sign of life counts as dead.
+      start_seconds: for all workers to connect to the first one.
+    """
+    eager = context()
+    eager.configure_coordination_service = functools.partial(
+        eager.configure_coordination_service,
+        heartbeat_timeout_in_ms=round(1000 * heartbeat_seconds),
+        cluster_register_timeout_in_ms=round(1000 * start_seconds),
+    )
+    try:
+        yield
+    finally:
+        del eager.configure_coordination_service
 
 
 def check_not_compiled():

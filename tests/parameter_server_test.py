@@ -538,6 +538,19 @@ class FailureTest(parameterized.TestCase):
             with self.assertRaisesRegex(WorkerError, "Unavailable"):
                 cluster.result()
 
+    def test_a_chief_that_was_killed_trains_again_on_the_same_servers(self):
+        with server_clusters.ServerCluster(2) as cluster:
+            cluster.begin(programs.fit_until, str(self._directory), compression=tf_gc.ThreeLC())
+            self._wait_for_epochs(1)
+            cluster.restart_chief()
+            (self._directory / "stop").touch()
+            [epoch], traffic = cluster.run(
+                programs.fit_until, str(self._directory), compression=tf_gc.ThreeLC()
+            )
+        self.assertGreater(epoch["accuracy"], 0.5)
+        # Counters of the servers began anew.
+        self.assertEqual(traffic["updates"], 30)
+
     def _save_until_a_server_is_killed(self, function, *args, **kwargs):
         with server_clusters.ServerCluster(2, 2) as cluster:
             cluster.begin(function, str(self._directory), *args, **kwargs)

@@ -88,6 +88,11 @@ class ServerCluster:
         """kill -9."""
         self._servers[job, index].kill()
 
+    def restart_chief(self):
+        """kill -9, and a new process in its place."""
+        self._chief.kill(0)
+        self._chief.start(0)
+
     def stop(self, job, index):
         """Stops a server, as a machine that hangs does."""
         self._servers[job, index].signal(signal.SIGSTOP)

@@ -115,6 +115,10 @@ class NetworkNamespaces:
         """Returns the command that runs `command` in the namespace of process `index`."""
         return [_tool("ip"), "netns", "exec", self.namespaces[index], *command]
 
+    def cut(self, index: int) -> None:
+        """Drops what process `index` sends and what is sent to it; neither end is told."""
+        _run("ip", "-n", self._switch, "link", "set", f"port{index}", "nomaster")
+
     def _make_switch(self, cleanup: contextlib.ExitStack) -> None:
         _add(self._switch, cleanup)
         _run("ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge")

@@ -15,6 +15,7 @@ import json
 import multiprocessing.connection
 import os
 import pickle
+import signal
 import tempfile
 import time
 import traceback
@@ -38,6 +39,7 @@ class Cluster:
     Attributes:
       workers: their number.
       broken: whether it is of no more use, as a function has failed or did not end.
+      network: its `NetworkNamespaces`, or None without a bandwidth.
     """
 
     def __init__(self, workers, environment=None, absent=(), bandwidth=None):
@@ -57,19 +59,18 @@ class Cluster:
         self.broken = False
         with contextlib.ExitStack() as resources:
             self._logs = resources.enter_context(tempfile.TemporaryDirectory())
+            self.network = None
             if bandwidth:
-                network = resources.enter_context(NetworkNamespaces(workers, bandwidth))
-                addresses = [f"{address}:{_NETWORK_PORT}" for address in network.addresses]
+                self.network = resources.enter_context(NetworkNamespaces(workers, bandwidth))
+                self._addresses = [f"{host}:{_NETWORK_PORT}" for host in self.network.addresses]
             else:
-                network = None
-                addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
+                self._addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
+            self._environment = environment or {}
             self._workers = {}
             resources.callback(self._stop)
             for index in range(workers):
                 if index not in absent:
-                    self._workers[index] = _Worker(
-                        index, addresses, environment or {}, self._log(index), network
-                    )
+                    self.start(index)
             self._resources = resources.pop_all()
 
     def __enter__(self):
@@ -151,9 +152,19 @@ class Cluster:
         """The process ids of the workers, by index."""
         return {index: worker.process.pid for index, worker in self._workers.items()}
 
+    def start(self, index):
+        """Starts a worker that was absent, or that was killed, at its address."""
+        self._workers[index] = _Worker(
+            index, self._addresses, self._environment, self.log(index), self.network
+        )
+
     def kill(self, index):
         """kill -9."""
         self._workers[index].process.kill()
+
+    def stop(self, index):
+        """Stops a worker, as a machine that hangs does."""
+        self._workers[index].process.signal(signal.SIGSTOP)
 
     def close(self):
         """Ends all processes."""
@@ -165,11 +176,12 @@ class Cluster:
         for worker in self._workers.values():
             worker.process.stop()
 
-    def _log(self, index):
+    def log(self, index):
+        """The file that has a worker's output."""
         return os.path.join(self._logs, f"{index}.log")
 
     def _tail(self, index):
-        with open(self._log(index), encoding="utf-8", errors="replace") as file:
+        with open(self.log(index), encoding="utf-8", errors="replace") as file:
             return "".join(file.readlines()[-30:])
 
 

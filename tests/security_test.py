@@ -1,0 +1,64 @@
+"""Where the processes of a cluster listen; docs/security.md says what follows from it."""
+
+import json
+import os
+import sys
+from unittest import mock
+
+import reliability_programs as programs
+from absl.testing import absltest
+
+import tf_gc.launch
+from tf_gc.testing.cluster import Cluster
+
+_CHIEF = """
+import json
+import os
+import pathlib
+
+from tests.listening import listening
+from tests.waiting import wait_until
+
+launcher = os.getppid()
+children = pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+servers = [
+    pid for pid in children if b"tf_gc.server" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+]
+for pid in servers:
+    wait_until(lambda: listening(pid), "the server listens")
+config = json.loads(os.environ["TF_CONFIG"])
+print(json.dumps([config["cluster"], listening(launcher), [listening(pid) for pid in servers]]))
+"""
+
+
+def _host_and_port(address):
+    host, port = address.split(":")
+    return host, int(port)
+
+
+class ListeningTest(absltest.TestCase):
+    def test_a_worker_listens_at_the_port_of_its_address_alone(self):
+        with Cluster(2) as cluster:
+            for port, sockets in cluster.run(programs.where_it_listens):
+                self.assertEqual([port for _, port in sockets], [port])
+
+    def test_the_launcher_listens_nowhere_and_its_servers_at_one_port_each(self):
+        program = self.create_tempfile("chief.py", _CHIEF).full_path
+        lines = []
+        with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path))):
+            code = tf_gc.launch.launch(
+                [sys.executable, "-u", program], workers=2, ps=1, on_line=lines.append
+            )
+        self.assertEqual(code, 0, lines)
+        [line] = [line.text for line in lines if line.process == "chief"]
+        cluster, launcher, servers = json.loads(line)
+        addresses = {job: [_host_and_port(address) for address in cluster[job]] for job in cluster}
+        self.assertEqual({host for job in addresses.values() for host, _ in job}, {"127.0.0.1"})
+        self.assertEqual(launcher, [])
+        expected = [port for job in ("worker", "ps") for _, port in addresses[job]]
+        found = [port for sockets in servers for _, port in sockets]
+        self.assertCountEqual(found, expected)
+
+
+if __name__ == "__main__":
+    absltest.main()
