@@ -218,10 +218,10 @@ TEST(MailboxWaitTest, CountsHowLongItHasWaited) {
   });
   Bytes message;
   EXPECT_TRUE(receiver.Take(0, Phase::kContribution, 0, &message).ok());
-  EXPECT_GE(receiver.time_waited(), kFirstReport);
+  EXPECT_GT(receiver.time_waited().count(), 0);
   EXPECT_LE(receiver.time_waited(), Clock::now() - begin);
   late.join();
-  EXPECT_LT(sender.time_waited(), kFirstReport);
+  EXPECT_EQ(sender.time_waited().count(), 0);
 }
 
 TEST_F(MailboxTest, PhasesAndPiecesAreKeptApart) {
