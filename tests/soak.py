@@ -1,6 +1,6 @@
 """Takes many steps with every system, and watches what the processes need.
 
-    make soak                                       # 20,000 steps of each: an hour
+    make soak                                       # 20,000 steps of each: minutes each
     python tests/soak.py --steps 1000 --systems THC
 
 Writes a table, of the processes of each system together: their resident memory, threads and open

@@ -54,8 +54,8 @@ class Mailbox {
 
   // Makes a message of the header.size bytes at the beginning of `buffer`: the
   // header is written there, with the checksum of what follows, and padding
-  // behind. The buffer has room for the
-  // message, and for kHeadSize bytes at least.
+  // behind. The buffer has room for the message, and for kHeadSize bytes at
+  // least.
   Bytes Seal(Header header, const Bytes& buffer) const;
 
   // Sends the peers a message that was sealed, or taken.

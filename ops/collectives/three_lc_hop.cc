@@ -252,8 +252,9 @@ int64_t ThreeLcHop::EncodeSum(const Piece& piece, uint8_t* body) {
     if (!std::isnan(scale)) {
       size = ThreeLcEncode(sum, nullptr, scale, segment.length, sum, payload,
                            SingleThread, UnitsOf(segment));
-      if (variable.round != nullptr)
+      if (variable.round != nullptr) {
         KeepRounding(segment, payload, size, scale);
+      }
     }
     payload += size;
     encoded_sizes_.push_back(kScaleSize + size);

@@ -274,12 +274,12 @@ absl::Status Server::AccumulatePush(const uint8_t* bytes, int64_t size,
   Channel* const channel = FindChannel(push.channel);
   Pushes& pushes = channel->pushes[push.number.worker];
   const uint64_t sequence = push.number.sequence;
+  for (const uint64_t earlier : push.number.unsettled) {
+    if (pushes.counted.count(earlier) > 0) answer->counted.push_back(earlier);
+  }
   if (sequence <= pushes.last) {
     answer->accepted = pushes.counted.count(sequence) > 0;
     return absl::OkStatus();
-  }
-  for (const uint64_t earlier : push.number.unsettled) {
-    if (pushes.counted.count(earlier) > 0) answer->counted.push_back(earlier);
   }
   pushes = {sequence, {answer->counted.begin(), answer->counted.end()}};
   if (options_.synchronous) {
@@ -352,9 +352,8 @@ void Server::AddToRound(const Push& push, bool master,
 
 void Server::Lease(Channel* channel) const {
   channel->is_updating = true;
-  channel->began_micros = env_->NowMicros();
   channel->lease_end_micros =
-      channel->began_micros +
+      env_->NowMicros() +
       std::max(static_cast<uint64_t>(options_.lease_seconds * 1e6),
                3 * channel->longest_micros);
 }
@@ -363,6 +362,7 @@ bool Server::BeginUpdate(uint32_t channel, int64_t round) {
   std::lock_guard<std::mutex> lock(mutex_);
   Channel* const found = FindChannel(channel);
   if (round < found->number) return false;
+  found->began_micros = env_->NowMicros();
   Lease(found);
   return true;
 }
@@ -451,7 +451,7 @@ absl::Status Server::EndUpdate(
     std::lock_guard<std::mutex> lock(mutex_);
     model_.Publish(values, step_ + 1, parallel_for);
     Channel* const ended = FindChannel(channel);
-    if (ended->is_updating) {
+    if (ended->began_micros > 0) {
       const uint64_t micros = env_->NowMicros() - ended->began_micros;
       ended->longest_micros = std::max(ended->longest_micros, micros);
     }
@@ -497,6 +497,7 @@ void Server::EndRound(Channel* channel) {
   }
   channel->round.Clear();
   channel->is_updating = false;
+  channel->began_micros = 0;
   channel->since = model_.version();
 }
 

@@ -207,10 +207,10 @@ class Server : public tensorflow::ResourceBase {
 
   struct Channel {
     Round round;
-    int64_t number = 0;        // of the round
-    int64_t since = 1;         // pushes on earlier versions are stale
-    bool is_updating = false;  // the round is closed
-    uint64_t began_micros = 0;
+    int64_t number = 0;         // of the round
+    int64_t since = 1;          // pushes on earlier versions are stale
+    bool is_updating = false;   // the round is closed
+    uint64_t began_micros = 0;  // of the update, once it has begun
     uint64_t lease_end_micros = 0;
     uint64_t longest_micros = 0;        // of all updates
     std::map<uint64_t, Pushes> pushes;  // by worker

@@ -54,8 +54,7 @@ class FirstError {
     if (first_.ok() && is_step_cancelled) {
       first_ = absl::AbortedError(
           "a step was cancelled in the middle of an exchange: start all "
-          "workers "
-          "again from a checkpoint");
+          "workers again from a checkpoint");
       return first_;
     }
     if (first_.ok()) {

@@ -70,8 +70,7 @@ absl::Status ReadHeader(const uint8_t* bytes, const Header& expected,
         absl::StrCat("message header: the optimizer's step is ", layout.step,
                      ", here it is ", expected.step,
                      ". A step was cancelled on one of the workers, or "
-                     "repeated: start all of "
-                     "them again from a checkpoint."));
+                     "repeated: start all of them again from a checkpoint."));
   }
   const struct {
     const char* name;

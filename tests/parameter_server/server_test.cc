@@ -241,6 +241,24 @@ TEST(ServerTest, LeasesAreThreeTimesTheLongestUpdate) {
   EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).ready);
 }
 
+TEST(ServerTest, APassedOnLeaseDoesNotShortenAnUpdate) {
+  Fixture fixture(OneVariable(), Rounds(1, /*lease_seconds=*/2));
+  Worker worker = fixture.MakeWorker();
+  const Answer answer = Accumulate(worker.Push({{1, 2}}), fixture.server());
+  EXPECT_TRUE(fixture->BeginUpdate(0, answer.round));
+  fixture.env().now += 5000000;
+  EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).ready);
+  fixture.env().now += 1000000;
+  const Values none;
+  int64_t version;
+  ExpectOk(fixture->EndUpdate(0, answer.round, {}, ReadFrom(&none),
+                              SingleThread, &version));
+  worker.Follow(fixture.server());
+  EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).ready);
+  fixture.env().now += 17999999;
+  EXPECT_FALSE(Accumulate(worker.Push({{1, 2}}), fixture.server()).ready);
+}
+
 TEST(ServerTest, PushesCountOnceAndNotAfterLaterOnes) {
   for (const ServerOptions& options : {Rounds(3), Asynchronous(-1)}) {
     Fixture fixture(OneVariable(), options);
@@ -273,6 +291,7 @@ TEST(ServerTest, AnswersTellOfEarlierPushes) {
     const Buffer push = worker.Push({{5, 6}}), next = worker.Push({{7, 8}});
     const std::vector<uint64_t> first = {1};
     EXPECT_EQ(Accumulate(push, fixture.server()).counted, first);
+    EXPECT_EQ(Accumulate(push, fixture.server()).counted, first);  // repeated
     fixture.Mean(push);
     const std::vector<uint64_t> both = {1, 3};
     EXPECT_EQ(Accumulate(next, fixture.server()).counted, both);

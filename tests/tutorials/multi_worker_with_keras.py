@@ -69,9 +69,8 @@ multi_worker_model.fit(multi_worker_dataset, epochs=1, steps_per_epoch=5)
 checkpoint.restore(tf.train.latest_checkpoint(write_checkpoint_dir))
 restored = all((a == b).all() for a, b in zip(before, multi_worker_model.get_weights()))
 
-# The BackupAndRestore callback. Keras 3's needs a folder for each worker.
-backup_dir = os.path.join(directory, "backup", str(task_id))
-callbacks = [tf.keras.callbacks.BackupAndRestore(backup_dir=backup_dir)]
+# The BackupAndRestore callback, ours in place of `tf.keras.callbacks`.
+callbacks = [tf_gc.keras.BackupAndRestore(backup_dir=os.path.join(directory, "backup"))]
 with strategy.scope():
     multi_worker_model = mnist_setup.build_and_compile_cnn_model()
 multi_worker_model.fit(multi_worker_dataset, epochs=3, steps_per_epoch=70, callbacks=callbacks)
