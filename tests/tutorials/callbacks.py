@@ -5,7 +5,6 @@
 The data are divided by TensorFlow itself, and the last batch of an epoch is not full.
 """
 
-import importlib.util
 import os
 import sys
 
@@ -57,10 +56,9 @@ callbacks = [
     tf.keras.callbacks.EarlyStopping(monitor="val_loss", patience=2, restore_best_weights=True),
     tf.keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=1),
     tf.keras.callbacks.CSVLogger(os.path.join(directory, f"{task_id}.csv")),
-]
-if importlib.util.find_spec("tensorboard"):
     # A folder for each worker, as its own files have the same names.
-    callbacks.append(tf.keras.callbacks.TensorBoard(os.path.join(worker_dir, "tensorboard")))
+    tf.keras.callbacks.TensorBoard(os.path.join(worker_dir, "tensorboard"), histogram_freq=1),
+]
 history = model.fit(
     training, epochs=4, validation_data=validation, callbacks=callbacks, verbose=2
 ).history
@@ -68,9 +66,7 @@ history = model.fit(
 report.report(
     model,
     epochs=len(history["loss"]),
-    losses=history["loss"],
-    val_losses=history["val_loss"],
+    history={name: [float(value) for value in values] for name, values in history.items()},
     bits_per_value=strategy.traffic.bits_per_value,
-    logged={name: history[name] for name in ("bits_per_value_up", "compression_error")},
     steps=strategy.traffic.steps,
 )
