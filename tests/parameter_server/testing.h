@@ -5,6 +5,7 @@
 #define TF_GC_TESTS_PARAMETER_SERVER_TESTING_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -26,6 +27,7 @@
 #include "ops/parameter_server/variable.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/platform/env.h"
 #include "tests/kernels/testing.h"
 
 namespace tf_gc::parameter_server {
@@ -128,6 +130,16 @@ inline void ExpectNear(const Floats& a, const Floats& b, float tolerance) {
     ASSERT_NEAR(a[i], b[i], tolerance) << "value " << i;
   }
 }
+
+// A clock that stands till it is told to go on.
+class FakeEnv : public tensorflow::EnvWrapper {
+ public:
+  FakeEnv() : EnvWrapper(tensorflow::Env::Default()) {}
+
+  uint64_t NowMicros() const override { return now; }
+
+  std::atomic<uint64_t> now{1000000};
+};
 
 // Where a message goes.
 inline std::function<absl::Status(int64_t, uint8_t**)> To(Buffer* message) {

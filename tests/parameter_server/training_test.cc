@@ -47,7 +47,7 @@ class Training {
                                  setting.start_step),
                     MakeVariable(2, {5}),
                     MakeVariable(3, {6, 2}, "float32", setting.pull)}),
-        server_(new Server(setting.options)),
+        server_(new Server(setting.options, &env_)),
         balance_(variables_.size()) {
     for (const VariableInfo& variable : variables_) {
       ExpectOk(server_->AddVariable(variable, {}));
@@ -212,6 +212,7 @@ class Training {
     Observe();
   }
 
+  FakeEnv env_;  // with it the lease of an update does not depend on its speed
   std::mt19937 generator_;
   const std::vector<VariableInfo> variables_;
   const Resource<Server> server_;
