@@ -18,7 +18,7 @@ class BackupAndRestore(tf.keras.callbacks.Callback):
 
         model.fit(dataset, epochs=10, callbacks=[tf_gc.keras.BackupAndRestore("backups")])
 
-    A backup holds the model, its optimizer, its layers' random numbers, epoch and batch, and of each
+    A backup holds the model, its optimizer, its layers' random numbers, epoch, batch, and of every
     worker what compression has not delivered yet, with all else in `strategy.residuals`. Every
     worker writes a part of its own, `<backup_dir>/worker-<index>`; `backup_dir` is the same for
     all, or one for each, such as a disk of its machine. `fit` begins at the first batch that the
