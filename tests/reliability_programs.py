@@ -5,6 +5,7 @@ Every function runs in all workers at the same time, and returns plain values.
 
 import os
 import pathlib
+import socket
 import time
 
 import numpy as np
@@ -14,6 +15,7 @@ import tf_gc
 from tests import parameter_server_programs
 from tests.listening import listening
 from tests.waiting import wait_until
+from tf_gc import server_watch
 
 
 def rank():
@@ -122,6 +124,28 @@ def push_until_an_error(directory, way):
     except tf.errors.OpError as error:
         return type(error).__name__, error.message, time.monotonic()
     return None
+
+
+def wait_for_an_answer(directory):
+    """Worker 0 waits for an answer of worker 1, which says nothing but settings of HTTP/2.
+
+    Returns:
+      When its connection was closed by `server_watch`; None on worker 1.
+    """
+    cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
+    address = cluster.task_address("worker", 1)
+    if rank() == 1:
+        tf.distribute.Server(cluster, job_name="worker", task_index=1)
+        pathlib.Path(directory, "1").touch()
+        wait_until(pathlib.Path(directory, "end").exists, "the test ends")
+        return None
+    wait_until(pathlib.Path(directory, "1").exists, "the server is there")
+    with socket.create_connection(server_watch.host_and_port(address)) as connection:
+        server_watch.watch({"worker 1": address})
+        pathlib.Path(directory, "0").touch()
+        while connection.recv(1000):
+            pass
+    return time.monotonic()
 
 
 def start_late(directory, timeout_seconds):

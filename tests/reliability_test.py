@@ -102,6 +102,17 @@ class NetworkTest(_ReliabilityTest):
             self.assertGreater(seconds, timeout_seconds)
             self.assertTrue(is_right)
 
+    def test_a_connection_of_which_packets_are_dropped_is_closed(self):
+        with Cluster(2, bandwidth="100mbit") as cluster:
+            cluster.begin(programs.wait_for_an_answer, str(self.directory))
+            for worker in range(2):
+                wait_until((self.directory / str(worker)).exists, f"worker {worker} is there")
+            begin = time.monotonic()
+            cluster.network.cut(1)
+            [end] = cluster.results([0])
+            (self.directory / "end").touch()
+        self.assertBetween(end - begin, SILENCE_SECONDS, SILENCE_SECONDS + _LONG_SECONDS)
+
     def test_a_large_message_on_a_slow_link_is_no_silence(self):
         # 2 MiB take 17 seconds, and TensorFlow's heartbeats wait behind them.
         with Cluster(2, bandwidth="1mbit") as cluster:
@@ -200,6 +211,11 @@ class SilentServerTest(_ReliabilityTest):
             (self.directory / "stopped").touch()
             joins = self.directory / "joins"
             wait_until(joins.exists, "a join that began after that has ended")
+            used = cluster.processor_seconds("worker", 1)
+            cluster.resume("worker", 1)
+            wait_until(
+                lambda: cluster.processor_seconds("worker", 1) > used + 1, "it takes steps again"
+            )
             (self.directory / "end").touch()
             self.assertIsNone(cluster.result())
 

@@ -18,7 +18,7 @@ from absl import logging
 # How long a process may be silent.
 SILENCE_SECONDS = 30.0
 
-_INTERVAL_SECONDS = 1.0
+_INTERVAL_SECONDS = 5.0
 # What begins a connection of HTTP/2, and its first frame, which is empty: gRPC's servers answer it
 # with theirs, whatever the program does (RFC 9113, sections 3.4 and 6.5).
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
