@@ -25,6 +25,10 @@ constexpr int64_t kEntryValues = 1 << 16;
 // written.
 constexpr int kTables = 2;
 constexpr int64_t kBlock = kTables * kEntryValues;
+// The processor has so many additions to tables in flight that it looks ahead
+// in the values by too little: from memory, they take three times as long
+// without.
+constexpr int64_t kPrefetchedValues = 512;
 
 struct Histogram {
   std::vector<uint64_t> counts = std::vector<uint64_t>(kKeys);
@@ -45,6 +49,7 @@ void AddBlock(const float* values, int64_t n, uint64_t* first,
               uint64_t* second) {
   int64_t i = 0;
   for (; i + kTables <= n; i += kTables) {
+    __builtin_prefetch(values + i + kPrefetchedValues);
     Add(values + i, first);
     Add(values + i + 1, second);
   }
