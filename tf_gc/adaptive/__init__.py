@@ -15,9 +15,11 @@ from tf_gc.adaptive.cost_model import (
     torus,
     tree,
 )
+from tf_gc.adaptive.links import LinkEstimator
 
 __all__ = [
     "Cost",
+    "LinkEstimator",
     "Network",
     "Prediction",
     "all_gather",
