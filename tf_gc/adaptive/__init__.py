@@ -19,11 +19,13 @@ from tf_gc.adaptive.cost_model import (
     tree,
 )
 from tf_gc.adaptive.gain import gains
+from tf_gc.adaptive.links import LinkEstimator
 from tf_gc.adaptive.ratio_search import CANDIDATES, RatioSearch, knee
 
 __all__ = [
     "CANDIDATES",
     "Cost",
+    "LinkEstimator",
     "Network",
     "Prediction",
     "RatioSearch",
