@@ -222,6 +222,7 @@ class CommandLineTest(_LaunchTest):
         (["--bandwidth=100mb", __file__], b"100mb"),
         (["--bandwidth=0gbit", __file__], b"0gbit"),
         (["--wrokers=2", __file__], b"wrokers"),
+        (["--ps=1", "probe"], b"probe measures the links between workers: leave out --ps"),
     )
     def test_a_wrong_command_line_is_named_and_returns_2(self, arguments, message):
         result = self.command_line(*arguments)

@@ -39,6 +39,16 @@ inline constexpr char kThc[] =
     "thc bits=2 truncation=2.15 headroom=1.5 seed=7 "
     "table=0,1,2,3";
 
+// A clock that stands till it is told to go on.
+class FakeEnv : public tensorflow::EnvWrapper {
+ public:
+  FakeEnv() : EnvWrapper(tensorflow::Env::Default()) {}
+
+  uint64_t NowMicros() const override { return now; }
+
+  std::atomic<uint64_t> now{1000000};
+};
+
 inline void ExpectOk(const absl::Status& status) {
   EXPECT_TRUE(status.ok()) << status;
 }
@@ -130,16 +140,6 @@ inline void ExpectNear(const Floats& a, const Floats& b, float tolerance) {
     ASSERT_NEAR(a[i], b[i], tolerance) << "value " << i;
   }
 }
-
-// A clock that stands till it is told to go on.
-class FakeEnv : public tensorflow::EnvWrapper {
- public:
-  FakeEnv() : EnvWrapper(tensorflow::Env::Default()) {}
-
-  uint64_t NowMicros() const override { return now; }
-
-  std::atomic<uint64_t> now{1000000};
-};
 
 // Where a message goes.
 inline std::function<absl::Status(int64_t, uint8_t**)> To(Buffer* message) {

@@ -14,12 +14,16 @@ from tf_gc.launch.supervision import launch
 _USAGE = """\
 usage: tf_gc-launch [flags] script.py [arguments of the script]
        tf_gc-launch [flags] -m package.module [arguments of the module]
+       tf_gc-launch [flags] probe
 
 Runs one program as a cluster of processes on this machine, with TF_CONFIG set for
 tf.distribute. Everything after the program's name is passed on to it untouched.
 
 Without --ps, every worker runs the program. With --ps, the workers and the parameter servers
 run tf_gc.server, and the program runs once, as the chief.
+
+probe measures the links between the workers, and prints a table of their latencies and bandwidths.
+On several machines, run python -m tf_gc.adaptive.probe on each, with its TF_CONFIG.
 
 flags:
 {flags}
@@ -39,6 +43,7 @@ examples:
   tf_gc-launch --workers 2 train.py
   tf_gc-launch --workers 2 --ps 1 train.py
   sudo tf_gc-launch --workers 4 --bandwidth 100mbit train.py --epochs 3
+  sudo tf_gc-launch --workers 4 --bandwidth 100mbit probe
 """
 
 
@@ -120,7 +125,7 @@ def _usage(values: flags.FlagValues) -> str:
     return _USAGE.format(flags="\n".join(entries))
 
 
-def _command(program: Sequence[str], is_module: bool) -> list[str]:
+def _command(program: Sequence[str], is_module: bool, ps: int) -> list[str]:
     """Returns the command of one process.
 
     Raises:
@@ -131,6 +136,10 @@ def _command(program: Sequence[str], is_module: bool) -> list[str]:
     if is_module:
         return [sys.executable, "-u", "-m", *program]
     if not os.path.exists(program[0]):
+        if program[0] == "probe" and ps == 0:
+            return [sys.executable, "-u", "-m", "tf_gc.adaptive.probe", *program[1:]]
+        if program[0] == "probe":
+            raise flags.Error("probe measures the links between workers: leave out --ps")
         raise flags.Error(f"no such file: {program[0]}")
     return [sys.executable, "-u", *program]
 
@@ -143,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if values.help:
             print(_usage(values), end="")
             return 0
-        command = _command(program, values.module)
+        command = _command(program, values.module, values.ps)
     except flags.Error as error:
         print(f"tf_gc-launch: {error}\nTry tf_gc-launch --help.", file=sys.stderr)
         return 2
