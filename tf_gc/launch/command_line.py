@@ -1,19 +1,23 @@
 """The command tf_gc-launch."""
 
+import importlib
 import os
 import signal
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from absl import flags
 
 from tf_gc import network_namespaces
+from tf_gc.launch.link_changes import read_link_changes
 from tf_gc.launch.supervision import launch
 
 _USAGE = """\
 usage: tf_gc-launch [flags] script.py [arguments of the script]
        tf_gc-launch [flags] -m package.module [arguments of the module]
+{subcommands}
 
 Runs one program as a cluster of processes on this machine, with TF_CONFIG set for
 tf.distribute. Everything after the program's name is passed on to it untouched.
@@ -23,6 +27,14 @@ run tf_gc.server, and the program runs once, as the chief.
 
 flags:
 {flags}
+
+--link_changes is a CSV file. Its first line names the columns, an empty field stands for no change,
+or for all processes, and seconds count from the start of the processes:
+
+  seconds,bandwidth,latency,process
+  0,100mbit,1ms,
+  60,10mbit,,
+  90,,20ms,worker 1
 
 Ctrl-C is forwarded to all processes that run the program; pressed twice, it kills them. When one
 of them fails, the others have --grace seconds to notice and to say so, then they are stopped;
@@ -38,8 +50,31 @@ signal that stopped the launch; 2 for wrong flags; 1 when the network cannot be 
 examples:
   tf_gc-launch --workers 2 train.py
   tf_gc-launch --workers 2 --ps 1 train.py
-  sudo tf_gc-launch --workers 4 --bandwidth 100mbit train.py --epochs 3
+  sudo tf_gc-launch --workers 4 --bandwidth 100mbit --latency 5ms train.py --epochs 3
+  sudo tf_gc-launch --workers 4 --link_changes links.csv train.py --epochs 3
+  tf_gc-launch report run.json
+
+The word after tf_gc-launch is a subcommand if it is the name of one. A script of the same name is
+run as ./report, and so is one after any flag: tf_gc-launch --workers 4 report.
 """
+
+
+class _Subcommand(NamedTuple):
+    """What tf_gc-launch does besides; its module is imported when it is asked for.
+
+    The module has `main(argv)`, which takes what follows `tf_gc-launch`, and returns the exit code.
+    """
+
+    usage: str
+    summary: str
+    module: str
+
+
+_SUBCOMMANDS = {
+    "report": _Subcommand(
+        "[--output run.png] run.json", "draws what an adaptive run did", "tf_gc.launch.report"
+    ),
+}
 
 
 def _define_flags() -> flags.FlagValues:
@@ -62,6 +97,21 @@ def _define_flags() -> flags.FlagValues:
         "Limit of each process's link in each direction, for instance 10mbit, 100mbit or 1gbit. "
         "Every process gets a network namespace of its own; needs root, and ip and tc (Debian's "
         "package iproute2). Default: no limit, all on the loopback interface.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "latency",
+        None,
+        "How long each packet is on its way from one process to another, half of a round trip, for "
+        "instance 500us or 5ms. Needs what --bandwidth needs, and /dev/net/tun. Default: no longer "
+        "than it takes.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "link_changes",
+        None,
+        "File that says when bandwidth and latency change while the job runs, see below. What it "
+        "does not say of second 0 is as --bandwidth and --latency have it.",
         flag_values=values,
     )
     flags.DEFINE_float(
@@ -95,15 +145,27 @@ def _define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     flags.DEFINE_boolean("help", False, "Show this text.", short_name="h", flag_values=values)
-    flags.register_validator("bandwidth", _check_bandwidth, flag_values=values)
+    for name, parse in (
+        ("bandwidth", network_namespaces.bits_per_second),
+        ("latency", network_namespaces.latency_seconds),
+        ("link_changes", read_link_changes),
+    ):
+        flags.register_validator(name, _parses(parse), flag_values=values)
     return values
 
 
-def _check_bandwidth(bandwidth: str | None) -> bool:
-    try:
-        return bandwidth is None or network_namespaces.bits_per_second(bandwidth) > 0
-    except ValueError as error:
-        raise flags.ValidationError(str(error)) from error
+def _parses(parse: Callable[[str], object]) -> Callable[[str | None], bool]:
+    """Returns a validator of texts that `parse` takes."""
+
+    def check(text):
+        try:
+            if text is not None:
+                parse(text)
+        except (OSError, ValueError) as error:
+            raise flags.ValidationError(str(error)) from error
+        return True
+
+    return check
 
 
 def _usage(values: flags.FlagValues) -> str:
@@ -117,7 +179,11 @@ def _usage(values: flags.FlagValues) -> str:
             flag.help + default, 90, initial_indent=indent, subsequent_indent=indent
         )
         entries.append(f"  {title}\n{text}")
-    return _USAGE.format(flags="\n".join(entries))
+    subcommands = [
+        f"       tf_gc-launch {name} {command.usage}\n           {command.summary}"
+        for name, command in _SUBCOMMANDS.items()
+    ]
+    return _USAGE.format(flags="\n".join(entries), subcommands="\n".join(subcommands))
 
 
 def _command(program: Sequence[str], is_module: bool) -> list[str]:
@@ -137,9 +203,12 @@ def _command(program: Sequence[str], is_module: bool) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line `argv`, by default that of this process; returns the exit code."""
+    argv = list(argv or sys.argv)
+    if argv[1:] and argv[1] in _SUBCOMMANDS:
+        return importlib.import_module(_SUBCOMMANDS[argv[1]].module).main(argv[1:])
     values = _define_flags()
     try:
-        program = values(list(argv or sys.argv))[1:]
+        program = values(argv)[1:]
         if values.help:
             print(_usage(values), end="")
             return 0
@@ -155,13 +224,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             workers=values.workers,
             ps=values.ps,
             bandwidth=values.bandwidth,
+            latency=values.latency,
+            link_changes=read_link_changes(values.link_changes) if values.link_changes else (),
             grace=values.grace,
             max_restarts=values.max_restarts,
             log_dir=values.log_dir,
         )
     except network_namespaces.NetworkNamespaceError as error:
-        print(f"tf_gc-launch: --bandwidth: {error}", file=sys.stderr)
+        print(f"tf_gc-launch: limited links: {error}", file=sys.stderr)
         return 1
+    except ValueError as error:  # a change of a process that does not exist
+        print(f"tf_gc-launch: --link_changes: {error}", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # whoever read the output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
