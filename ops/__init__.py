@@ -11,6 +11,7 @@ from tf_gc.ops.exchange import *
 from tf_gc.ops.fusion import *
 from tf_gc.ops.hadamard import *
 from tf_gc.ops.lane_exchange import *
+from tf_gc.ops.network import *
 from tf_gc.ops.parameter_server import *
 from tf_gc.ops.quantization import *
 from tf_gc.ops.second_moments import *

@@ -2,7 +2,13 @@
 
 from tf_gc.ops.library import library
 
-__all__ = ["chunk_argmax", "pack_indices", "top_k_indices", "unpack_indices"]
+__all__ = [
+    "chunk_argmax",
+    "magnitude_histogram",
+    "pack_indices",
+    "top_k_indices",
+    "unpack_indices",
+]
 
 
 def top_k_indices(values, k, name=None):
@@ -52,6 +58,31 @@ def chunk_argmax(values, chunk, name=None):
         tracing.
     """
     return library.tf_gc_chunk_argmax(values, chunk, name=name)
+
+
+def magnitude_histogram(values, name=None):
+    """Counts values, and adds up their squares, by their magnitude.
+
+    A bin has the magnitudes of one exponent and of the same upper 5 bits of the
+    mantissa of float32: bin b those from 2^(b // 32 - 127) (1 + b % 32 / 32) on,
+    up to where bin b + 1 begins, 1.6 to 3.1 % above. Zeros, and denormal numbers,
+    whose squares count as 0, are in bins 0 ... 31. Values that are not finite are
+    in no bin.
+
+    Args:
+      values: float32, float16 or bfloat16 tensor [n], n < 2^31.
+      name: Name of the op.
+
+    Returns:
+      The counts, int64 [8160], and the sums of squares, float64 [8160]: each
+      square is rounded down by at most 2^-29 of itself, and added exactly, so
+      that there is one result, whatever the number of threads.
+
+    Raises:
+      tf.errors.InvalidArgumentError: `values` is not a vector. In a tf.function
+        that is ValueError where it is known while tracing.
+    """
+    return library.tf_gc_magnitude_histogram(values, name=name)
 
 
 def pack_indices(indices, size, name=None):

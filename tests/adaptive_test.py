@@ -1,5 +1,6 @@
-"""tf_gc.adaptive: the model of what an exchange takes."""
+"""tf_gc.adaptive: the model of what an exchange takes, and what the systems compute."""
 
+import collections
 import dataclasses
 import math
 
@@ -97,14 +98,62 @@ class PredictTest(parameterized.TestCase):
             self.assertAlmostEqual(p.seconds, p.latency + p.transfer + p.computation)
             self.assertEqual(p.computation, 1e-3 if p.system == "3LC" else 0)
         of = {(p.system, p.collective): p for p in predictions}
-        # 32 bits against 1.6, up and down.
+        # 32 bits up and down against 1.4 and 2.
         ratio = of["uncompressed", "sharded"].transfer / of["3LC", "sharded"].transfer
-        self.assertAlmostEqual(ratio, 20)
+        self.assertAlmostEqual(ratio, 64 / 3.4)
+
+    # 800,000 values: 100,000 bytes for each bit of a value. Of a millisecond's latency, how many.
+    @parameterized.parameters(
+        ("uncompressed", "sharded", 4, 2, 1e5 * 0.75 * 64),
+        ("uncompressed", "ring", 4, 6, 1e5 * 0.75 * 64),
+        ("3LC", "sharded", 4, 2, 1e5 * 0.75 * 3.4),
+        ("THC", "sharded", 4, 3, 1e5 * 0.75 * (4 + 8)),
+        ("THC", "sharded", 18, 3, 1e5 * 17 / 18 * (4 + 16)),
+        # A quarter of the values each hop: once 4 bits, twice and thrice 8.
+        ("THC", "ring", 4, 7, 1e5 / 4 * (4 + 5 * 8)),
+        ("THC", "ring", 2, 3, 1e5 / 2 * (4 + 8)),
+        # One step of 100 has 32 bits.
+        ("Marsit", "ring", 4, 7, 1e5 * 1.5 * 1.31),
+        ("Marsit", "torus", 6, 7, 1e5 * 5 / 3 * 1.31),
+        # At a ratio of 1 / 8 an index takes 2 + 3 bits; one broadcast of 2 hops.
+        ("AR-Topk", "ring", 4, 9, 1e5 / 8 * (2 * 5 + 1.5 * 32)),
+        ("AR-Topk", "tree", 4, 7, 1e5 / 8 * (2 * 5 + 4 * 32)),
+        ("AR-Topk", "sharded", 4, 5, 1e5 / 8 * (2 * 5 + 1.5 * 32)),
+        ("ScaleCom", "sharded", 4, 5, 1e5 / 8 * (2 * 5 + 1.5 * 32)),
+        ("top-k", "all-gather", 4, 2, 1e5 / 8 * 3 * (5 + 32)),
+    )
+    def test_latencies_and_bytes_by_hand(self, system, collective, workers, latencies, size):
+        network = adaptive.Network(latency=1e-3, bandwidth=8e6)
+        [p] = [
+            p
+            for p in adaptive.predict(network, 800_000, workers, ratio=0.125)
+            if (p.system, p.collective) == (system, collective)
+        ]
+        self.assertAlmostEqual(p.latency, 1e-3 * latencies)
+        self.assertAlmostEqual(p.bytes, size, delta=1e-6)
+        self.assertAlmostEqual(p.transfer, 1e-6 * size)
+
+    def test_a_torus_is_as_square_as_the_workers_allow(self):
+        network = adaptive.Network(latency=1e-3, bandwidth=1e9)
+        for workers, rows in [(2, []), (7, []), (4, [2]), (6, [2]), (12, [3]), (16, [4])]:
+            predictions = adaptive.predict(network, 1000, workers)
+            self.assertEqual([p.rows for p in predictions if p.collective == "torus"], rows)
+            self.assertEqual({p.rows for p in predictions if p.collective != "torus"}, {1})
+
+    def test_bits_of_3lc_may_be_measured(self):
+        network = adaptive.Network(latency=0, bandwidth=8e6)
+        predictions = adaptive.predict(network, 10**6, 4, bits=(0.5, 1.5))
+        self.assertEqual({p.bytes for p in predictions if p.system == "3LC"}, {0.75 * 0.25e6})
+
+    def test_indices_never_take_more_than_a_bitmap(self):
+        network = adaptive.Network(latency=0, bandwidth=8e6)
+        of = {p.collective: p for p in adaptive.predict(network, 8000, 2, ratio=1.0)}
+        self.assertEqual(of["all-gather"].bytes, 1000 + 32000)
 
     def test_computation_decides_on_a_fast_network(self):
         def fastest(bandwidth):
             network = adaptive.Network(latency=1e-4, bandwidth=bandwidth)
-            systems = dict.fromkeys(("3LC", "THC", "Marsit", "AR-Topk", "top-k"), 2e-9)
+            systems = dict.fromkeys(("3LC", "THC", "Marsit", "AR-Topk", "ScaleCom", "top-k"), 2e-9)
             return adaptive.predict(network, 10**7, 4, seconds_per_value=systems)[0].system
 
         self.assertEqual(fastest(1e12), "uncompressed")
@@ -114,6 +163,7 @@ class PredictTest(parameterized.TestCase):
         ({"values": 0}, "values must be an integer, 1 or more, got 0"),
         ({"workers": 1}, "workers must be an integer, 2 or more, got 1"),
         ({"ratio": 1.5}, r"ratio must be in \(0, 1\], got 1.5"),
+        ({"bits": (-1, 2)}, "bits must be at least 0 and finite, got -1"),
         ({"seconds_per_value": {"4LC": 1.0}}, "seconds_per_value: no system 4LC"),
     )
     def test_wrong_arguments(self, arguments, message):
@@ -130,6 +180,41 @@ class PredictTest(parameterized.TestCase):
         network = adaptive.Network(latency=1e-3, bandwidth=1e9)
         with self.assertRaisesRegex(ValueError, message):
             dataclasses.replace(network, **arguments)
+
+
+class ComputationTest(parameterized.TestCase):
+    def test_every_system_has_a_measured_rate(self):
+        rates = adaptive.measure_rates()
+        network = adaptive.Network(latency=1e-3, bandwidth=1e9)
+        systems = {p.system for p in adaptive.predict(network, 100, 4)}
+        for ratio in 0.001, 0.1, 1.0:
+            seconds = adaptive.seconds_per_value(rates, workers=4, ratio=ratio)
+            self.assertEqual(set(seconds), systems)
+            for of_system in seconds.values():
+                self.assertGreater(of_system, 0)
+                self.assertTrue(math.isfinite(of_system))
+            adaptive.predict(network, 100, 4, seconds_per_value=seconds)
+
+    def test_a_ratio_costs_sparse_systems_alone(self):
+        rates = collections.defaultdict(lambda: 1e-9)
+        few = adaptive.seconds_per_value(rates, 4, 0.001)
+        many = adaptive.seconds_per_value(rates, 4, 0.1)
+        dearer = {system for system in few if many[system] > few[system]}
+        self.assertEqual(dearer, {"AR-Topk", "ScaleCom", "top-k"})
+
+    def test_3lc_by_hand(self):
+        rates = {"3LC encode": 4.0, "3LC decode": 2.0, "add": 1.0}
+        rates = collections.defaultdict(float, rates)
+        # Of 5 workers, each decodes 4 contributions to a fifth, and all sums.
+        self.assertAlmostEqual(adaptive.seconds_per_value(rates, 5)["3LC"], 4 + 4 * (2 + 1) / 5 + 2)
+
+    @parameterized.parameters(
+        ({"workers": 1}, "workers must be an integer, 2 or more, got 1"),
+        ({"ratio": 0}, r"ratio must be in \(0, 1\], got 0"),
+    )
+    def test_wrong_arguments(self, arguments, message):
+        with self.assertRaisesRegex(ValueError, message):
+            adaptive.seconds_per_value(**{"rates": {}, "workers": 2, **arguments})
 
 
 if __name__ == "__main__":

@@ -225,12 +225,13 @@ class CommandLineTest(_LaunchTest):
             "module, -m",
         ):
             self.assertIn(f"\n  --{flag}\n", result.stdout.decode())
-        self.assertIn("tf_gc-launch report [", result.stdout.decode())
+        for subcommand in ("[flags] probe", "report [--output run.png] run.json"):
+            self.assertIn(f"tf_gc-launch {subcommand}\n", result.stdout.decode())
 
-    @parameterized.parameters("./report", "--workers=1 report", "-- report")
-    def test_a_script_with_the_name_of_a_subcommand_can_be_run(self, arguments):
-        program = self.write('print("the script")', "report")
-        result = self.command_line(*arguments.split(), cwd=os.path.dirname(program))
+    @parameterized.parameters("probe", "report")
+    def test_a_script_with_the_name_of_a_subcommand_can_be_run(self, name):
+        program = self.write('print("the script")', name)
+        result = self.command_line(f"./{name}", cwd=os.path.dirname(program))
         self.assertEqual(result.stdout, b"[worker 0] the script\n")
 
     @parameterized.parameters(
@@ -244,6 +245,7 @@ class CommandLineTest(_LaunchTest):
         (["--link_changes=absent.csv", __file__], b"absent.csv"),
         ([f"--link_changes={__file__}", __file__], b"must name the columns"),
         (["--wrokers=2", __file__], b"wrokers"),
+        (["--ps=1", "probe"], b"probe measures the links between workers: leave out --ps"),
     )
     def test_a_wrong_command_line_is_named_and_returns_2(self, arguments, message):
         result = self.command_line(*arguments)

@@ -1,4 +1,5 @@
-// Speed of top-k selection, chunk-wise selection, and the packing of indices.
+// Speed of top-k selection, chunk-wise selection, histograms of magnitudes, and
+// the packing of indices.
 
 #include <cmath>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "benchmarks/kernels/benchmarking.h"
 #include "ops/kernels/chunk_argmax.h"
 #include "ops/kernels/index_packing.h"
+#include "ops/kernels/magnitude_histogram.h"
 #include "ops/kernels/top_k.h"
 
 namespace tf_gc::kernels {
@@ -95,6 +97,34 @@ const bool kArgmaxRegistered = [] {
         "ChunkArgmax/" + std::to_string(chunk),
         [=](benchmark::State& state, const ParallelFor& parallel_for) {
           Argmax(state, parallel_for, chunk);
+        });
+  }
+  return true;
+}();
+
+// ---- Histograms
+// --------------------------------------------------------------
+
+void Histogram(benchmark::State& state, const ParallelFor& parallel_for,
+               const std::string& name) {
+  const Values& values = GetValues(name);
+  std::vector<int64_t> counts(kMagnitudeBins);
+  std::vector<double> squares(kMagnitudeBins);
+  for (auto _ : state) {
+    MagnitudeHistogram(values.data(), kValues, counts.data(), squares.data(),
+                       parallel_for);
+    benchmark::ClobberMemory();
+  }
+  SetRate(state);
+}
+
+const bool kHistogramRegistered = [] {
+  for (const std::string name :
+       {"gaussian", "equal", "mostly zero", "heavy tail"}) {
+    RegisterForAll(
+        "MagnitudeHistogram/" + name,
+        [=](benchmark::State& state, const ParallelFor& parallel_for) {
+          Histogram(state, parallel_for, name);
         });
   }
   return true;

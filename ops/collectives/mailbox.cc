@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -46,10 +47,11 @@ absl::Status Allocate(int64_t size, Bytes* bytes) try {
 }  // namespace
 
 Mailbox::Mailbox(Transport* transport, const Patience& patience, Report report,
-                 uint32_t step)
+                 uint32_t step, LinkMonitor* monitor)
     : transport_(transport),
       report_(std::move(report)),
       step_(step),
+      monitor_(monitor),
       patience_(patience) {}
 
 Mailbox::~Mailbox() {
@@ -91,9 +93,11 @@ void Mailbox::Expect(int peer, const Header& header, int64_t max_size) {
   const Bytes head(kHeadSize);
   Header expected = header;
   expected.step = step_;
-  ReceivePart(peer, tag, head, [this, peer, expected, max_size, tag, head] {
-    OnHead(peer, expected, max_size, tag, head);
-  });
+  // A head may have to wait for its sender: not for the monitor.
+  ReceivePart(peer, tag, head, /*monitor=*/nullptr,
+              [this, peer, expected, max_size, tag, head] {
+                OnHead(peer, expected, max_size, tag, head);
+              });
 }
 
 void Mailbox::OnHead(int peer, const Header& header, int64_t max_size,
@@ -123,7 +127,7 @@ void Mailbox::ReceiveRest(const Key& key, const std::string& tag,
                           const Bytes& message, int64_t part) {
   if (part >= Parts(message.size())) return;
   ReceivePart(std::get<0>(key), PartTag(tag, part), Part(message, part),
-              [this, key, tag, message, part] {
+              monitor_, [this, key, tag, message, part] {
                 {
                   std::lock_guard<std::mutex> lock(mutex_);
                   --incoming_[key].missing;
@@ -150,16 +154,20 @@ void Mailbox::SendPart(int peer, Phase phase, const std::string& tag,
 }
 
 void Mailbox::ReceivePart(int peer, const std::string& tag, const Bytes& part,
-                          std::function<void()> then) {
+                          LinkMonitor* monitor, std::function<void()> then) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!status_.ok()) return;
     ++pending_;
   }
+  if (monitor != nullptr) monitor->Begin();
   transport_->Receive(
       peer, tag, part,
-      [this, size = part.size(),
+      [this, size = part.size(), monitor,
        then = std::move(then)](const absl::Status& status) {
+        if (monitor != nullptr) {
+          monitor->End(status.ok() ? std::optional(size) : std::nullopt);
+        }
         if (status.ok()) {
           CountReceived(size);  // before the message can be taken
           then();

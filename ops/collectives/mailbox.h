@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "ops/collectives/link_monitor.h"
 #include "ops/collectives/patience.h"
 #include "ops/collectives/transport.h"
 #include "ops/wire/bytes.h"
@@ -43,9 +44,10 @@ class Mailbox {
 
   // The transport must outlive the mailbox. `patience` is that of each wait
   // since the last transfer has ended. All messages are of one step of the
-  // optimizer.
+  // optimizer. `monitor`, which must outlive the mailbox too, sees what comes
+  // after the heads of messages: their senders have it ready.
   Mailbox(Transport* transport, const Patience& patience, Report report,
-          uint32_t step = 0);
+          uint32_t step = 0, LinkMonitor* monitor = nullptr);
   Mailbox(Transport* transport, double timeout_seconds)
       : Mailbox(transport, Patience(timeout_seconds), nullptr) {}
 
@@ -103,7 +105,7 @@ class Mailbox {
   void SendPart(int peer, Phase phase, const std::string& tag,
                 const Bytes& part);
   void ReceivePart(int peer, const std::string& tag, const Bytes& part,
-                   std::function<void()> then);
+                   LinkMonitor* monitor, std::function<void()> then);
   void OnHead(int peer, const Header& header, int64_t max_size,
               const std::string& tag, const Bytes& head);
   // Receives every kPartsAtOnce-th part of the message, from `part` on.
@@ -127,6 +129,7 @@ class Mailbox {
   Transport* const transport_;
   const Report report_;
   const uint32_t step_;
+  LinkMonitor* const monitor_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -14,14 +14,17 @@
 namespace tf_gc {
 
 // Messages with the bytes of rank `origin`, at most max_bytes: whoever receives
-// one allocates no more on a peer's word. One peer sends one of each phase.
+// one allocates no more on a peer's word. One peer sends one of each phase and
+// piece.
 class PlainMessage {
  public:
-  PlainMessage(Phase phase, int origin, uint32_t round, int64_t max_bytes)
+  PlainMessage(Phase phase, int origin, uint32_t round, int64_t max_bytes,
+               uint32_t piece = 0)
       : max_bytes_(max_bytes),
-        header_{Codec::kBytes,  phase,
-                /*piece=*/0,    round,     static_cast<uint32_t>(origin),
-                /*checksum=*/0, /*size=*/0} {}
+        header_{
+            Codec::kBytes,  phase, piece, round, static_cast<uint32_t>(origin),
+            /*checksum=*/0,
+            /*size=*/0} {}
 
   // InvalidArgument for too many.
   absl::Status Make(const uint8_t* data, int64_t size, const Mailbox& mailbox,

@@ -5,6 +5,7 @@
 
 #include "ops/kernels/chunk_argmax.h"
 #include "ops/kernels/index_packing.h"
+#include "ops/kernels/magnitude_histogram.h"
 #include "ops/kernels/top_k.h"
 #include "ops/numpy/arguments.h"
 #include "ops/numpy/functions.h"
@@ -56,6 +57,21 @@ IndexArray PyChunkArgmax(const py::array& values, int64_t chunk) {
   py::gil_scoped_release release;
   ChunkArgmax(in, n, chunk, out, SingleThread);
   return indices;
+}
+
+py::tuple PyMagnitudeHistogram(const py::array& values) {
+  const auto floats = RequireFloatVector(values);
+  const int64_t n = floats.size();
+  const float* in = floats.data();
+  py::array_t<int64_t> counts(kMagnitudeBins);
+  py::array_t<double> squares(kMagnitudeBins);
+  int64_t* counts_out = counts.mutable_data();
+  double* squares_out = squares.mutable_data();
+  {
+    py::gil_scoped_release release;
+    MagnitudeHistogram(in, n, counts_out, squares_out, SingleThread);
+  }
+  return py::make_tuple(counts, squares);
 }
 
 ByteArray PyPackIndices(const py::array& indices, int64_t size) {
@@ -148,6 +164,26 @@ Raises:
   TypeError: `values` is not an array of such a dtype.
   ValueError: `values` has not one dimension, or `chunk` is less than 1.)doc";
 
+constexpr char kMagnitudeHistogramDoc[] =
+    R"doc(Counts values, and adds up their squares, by their magnitude.
+
+A bin has the magnitudes of one exponent and of the same upper 5 bits of the
+mantissa of float32: bin b those from 2^(b // 32 - 127) (1 + b % 32 / 32) on, up
+to where bin b + 1 begins, 1.6 to 3.1 % above. Zeros, and denormal numbers, whose
+squares count as 0, are in bins 0 ... 31. Values that are not finite are in no
+bin.
+
+Args:
+  values: float32, float16 or bfloat16 array [n], n < 2^31.
+
+Returns:
+  The counts, int64 [8160], and the sums of squares, float64 [8160]: each square
+  is rounded down by at most 2^-29 of itself, and added exactly.
+
+Raises:
+  TypeError: `values` is not an array of such a dtype.
+  ValueError: `values` has not one dimension.)doc";
+
 constexpr char kPackIndicesDoc[] =
     R"doc(Packs a set of indices as a bitmap or in Elias-Fano form.
 
@@ -191,6 +227,8 @@ void AddSelectionFunctions(py::module_& module) {
              kTopKIndicesDoc);
   module.def("chunk_argmax", PyChunkArgmax, py::arg("values"), py::arg("chunk"),
              kChunkArgmaxDoc);
+  module.def("magnitude_histogram", PyMagnitudeHistogram, py::arg("values"),
+             kMagnitudeHistogramDoc);
   module.def("pack_indices", PyPackIndices, py::arg("indices"), py::arg("size"),
              kPackIndicesDoc);
   module.def("unpack_indices", PyUnpackIndices, py::arg("packed"),

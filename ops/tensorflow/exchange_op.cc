@@ -192,7 +192,7 @@ absl::Status ExchangeOp::RunInGroup(OpKernelContext* context,
       [&](const std::string& what, double seconds) {
         Warn(*bucket, what, seconds);
       },
-      static_cast<uint32_t>(bucket->step()));
+      static_cast<uint32_t>(bucket->step()), LinkMonitor::OfProcess());
   Session session = {transport->rank(), transport->size(),
                      static_cast<uint32_t>(bucket->traffic().exchanges),
                      &mailbox, Traffic(bucket->variables())};

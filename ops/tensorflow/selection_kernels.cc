@@ -5,6 +5,7 @@
 
 #include "ops/kernels/chunk_argmax.h"
 #include "ops/kernels/index_packing.h"
+#include "ops/kernels/magnitude_histogram.h"
 #include "ops/kernels/top_k.h"
 #include "ops/tensorflow/inputs.h"
 #include "ops/tensorflow/registration.h"
@@ -64,6 +65,28 @@ class ChunkArgmaxOp : public OpKernel {
   }
 };
 
+template <typename T>
+class MagnitudeHistogramOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& values = context->input(0);
+    OP_REQUIRES_OK(context, CheckValues(values));
+    Tensor floats;
+    OP_REQUIRES_OK(context, ToFloat<T>(context, values, &floats));
+    const TensorShape shape({kernels::kMagnitudeBins});
+    Tensor* counts = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &counts));
+    Tensor* squares = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(1, shape, &squares));
+    kernels::MagnitudeHistogram(
+        floats.flat<float>().data(), floats.NumElements(),
+        counts->flat<int64_t>().data(), squares->flat<double>().data(),
+        IntraOpThreads(context));
+  }
+};
+
 class PackIndicesOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -107,6 +130,8 @@ TF_GC_REGISTER(DEVICE_CPU, "TfGc>UnpackIndices", UnpackIndicesOp);
 
 TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>TopKIndices", TopKIndicesOp);
 TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>ChunkArgmax", ChunkArgmaxOp);
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>MagnitudeHistogram",
+                      MagnitudeHistogramOp);
 
 }  // namespace
 }  // namespace tf_gc

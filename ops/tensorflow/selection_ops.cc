@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/kernels/chunk_argmax.h"
 #include "ops/kernels/index_packing.h"
+#include "ops/kernels/magnitude_histogram.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -66,6 +67,14 @@ absl::Status ChunkArgmaxShape(InferenceContext* c) {
   const bool is_known = n != kUnknown && chunk != kUnknown;
   c->set_output(0,
                 c->Vector(is_known ? kernels::NumChunks(n, chunk) : kUnknown));
+  return absl::OkStatus();
+}
+
+absl::Status MagnitudeHistogramShape(InferenceContext* c) {
+  int64_t n;
+  TF_RETURN_IF_ERROR(VectorLength(c, 0, &n));
+  c->set_output(0, c->Vector(kernels::kMagnitudeBins));
+  c->set_output(1, c->Vector(kernels::kMagnitudeBins));
   return absl::OkStatus();
 }
 
@@ -138,6 +147,24 @@ values: A vector of n < 2^31 values.
 chunk: The number of values in a chunk, a scalar, at least 1; the last chunk may
   be shorter.
 indices: For each of the ceil(n / chunk) chunks an index of `values`.
+)doc");
+
+REGISTER_OP("TfGc>MagnitudeHistogram")
+    .Input("values: T")
+    .Output("counts: int64")
+    .Output("squares: double")
+    .Attr("T: {float, half, bfloat16} = DT_FLOAT")
+    .SetShapeFn(MagnitudeHistogramShape)
+    .Doc(R"doc(
+Counts values, and adds up their squares, by their magnitude.
+
+A bin has the magnitudes of one exponent and of the same upper 5 bits of the
+mantissa of float32. Denormal values count as 0.
+
+values: A vector of fewer than 2^31 values.
+counts: How many values each of the 8160 bins has. Those that are not finite are
+  in none.
+squares: The sum of their squares.
 )doc");
 
 REGISTER_OP("TfGc>PackIndices")

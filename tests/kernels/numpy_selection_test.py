@@ -137,6 +137,39 @@ class ChunkArgmaxTest(InstructionSetTestCase):
                 kernels.chunk_argmax(*args)
 
 
+class MagnitudeHistogramTest(InstructionSetTestCase):
+    @hypothesis.given(_VALUES)
+    def test_bins_are_ranges_of_magnitudes(self, values):
+        counts, squares = kernels.magnitude_histogram(values)
+        self.assertEqual((counts.dtype, squares.dtype), (np.int64, np.float64))
+        magnitudes = np.abs(values[np.isfinite(values)]).astype(np.float64)
+        bins = np.arange(len(counts))
+        # The ends of the bins; those below 2^-126 are wider.
+        ends = np.ldexp(1 + bins % 32 / 32, bins // 32 - 127)[32:]
+        places = np.searchsorted(ends, magnitudes, side="right")
+        of_bins = np.bincount(places, minlength=len(ends) + 1)
+        np.testing.assert_array_equal([counts[:32].sum(), *counts[32:]], of_bins)
+        normal = np.where(places > 0, magnitudes, 0)
+        of_bins = np.bincount(places, normal**2, len(ends) + 1)
+        np.testing.assert_allclose([squares[:32].sum(), *squares[32:]], of_bins, rtol=2**-28)
+
+    @parameterized.parameters(np.float16, ml_dtypes.bfloat16)
+    def test_half_precision_is_counted_as_its_float32(self, dtype):
+        values = testing.gaussian(20000).astype(dtype)
+        for result, expected in zip(
+            kernels.magnitude_histogram(values),
+            kernels.magnitude_histogram(values.astype(np.float32)),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(result, expected)
+
+    def test_wrong_arguments_are_named(self):
+        with self.assertRaisesRegex(ValueError, "values must have one dimension"):
+            kernels.magnitude_histogram(np.zeros([2, 2], np.float32))
+        with self.assertRaisesRegex(TypeError, "values .*float64"):
+            kernels.magnitude_histogram(np.zeros(5))
+
+
 class IndexPackingTest(InstructionSetTestCase):
     @hypothesis.given(st.one_of(_SETS, _SPARSE_SETS))
     def test_bytes_are_the_smallest_form_and_come_back(self, indices_and_size):

@@ -85,6 +85,25 @@ class ChunkArgmaxTest(OpTestCase):
         self.assertEqual(ops.chunk_argmax(tf.zeros([0]), 4).shape, [0])
 
 
+class MagnitudeHistogramTest(OpTestCase):
+    @parameterized.named_parameters(*MODES)
+    def test_is_what_numpy_gives(self, compile_function):
+        magnitude_histogram = compile_function(ops.magnitude_histogram)
+        for dtype in tf.float32, tf.float16, tf.bfloat16:
+            values = tf.cast(testing.gradient(50001), dtype)
+            expected = kernels.magnitude_histogram(values.numpy())
+            for result, array in zip(magnitude_histogram(values), expected, strict=True):
+                self.assertEqual(result.dtype, array.dtype)
+                np.testing.assert_array_equal(result, array)
+
+    def test_large_tensors_use_all_threads_and_give_the_same(self):
+        values = testing.gradient(3 * 10**6 + 7)
+        counts, squares = self.assert_same_on_any_threads(ops.magnitude_histogram, values)
+        self.assertEqual(counts.sum(), values.size)
+        total = np.sum(np.square(values, dtype=np.float64))
+        self.assertAlmostEqual(squares.sum() / total, 1, delta=2**-28)
+
+
 class IndexPackingTest(OpTestCase):
     @parameterized.named_parameters(*MODES)
     def test_indices_come_back(self, compile_function):
@@ -136,6 +155,7 @@ class ErrorTest(OpTestCase):
             (ops.top_k_indices, (tf.zeros([1]), [1])),
             (ops.chunk_argmax, (matrix, 1)),
             (ops.chunk_argmax, (tf.zeros([1]), [1])),
+            (ops.magnitude_histogram, (matrix,)),
             (ops.pack_indices, (tf.zeros([1, 1], tf.int32), 1)),
             (ops.pack_indices, (_indices([0]), [1])),
             (ops.unpack_indices, (tf.zeros([1, 1], tf.uint8), 1, 1)),
@@ -171,7 +191,12 @@ class ErrorTest(OpTestCase):
 
     def test_there_is_no_gradient(self):
         self.assert_no_gradient(
-            lambda x: (ops.top_k_indices(x, 3), ops.chunk_argmax(x, 3)), testing.gaussian(10)
+            lambda x: (
+                ops.top_k_indices(x, 3),
+                ops.chunk_argmax(x, 3),
+                *ops.magnitude_histogram(x),
+            ),
+            testing.gaussian(10),
         )
 
 
@@ -182,6 +207,8 @@ class ShapeTest(OpTestCase):
         self.assertEqual(traced(lambda x: ops.top_k_indices(x, 3), values).shape, [3])
         self.assertEqual(traced(lambda x: ops.top_k_indices(x, 3), unknown).shape, [3])
         self.assertEqual(traced(lambda x: ops.chunk_argmax(x, 4), values).shape, [3])
+        for output in traced(ops.magnitude_histogram, unknown):
+            self.assertEqual(output.shape, [8160])
         indices = tf.TensorSpec([100], tf.int32)
         packed = traced(lambda x: ops.pack_indices(x, 10000), indices)
         expected = kernels.pack_indices(np.arange(100, dtype=np.int32), 10000)

@@ -546,16 +546,6 @@ TEST(LocalModelTest, MessagesAreThoseOfTheDocumentation) {
 
 // ---- Patience
 
-// A clock that stands till it is told to go on.
-class FakeEnv : public tensorflow::EnvWrapper {
- public:
-  FakeEnv() : EnvWrapper(tensorflow::Env::Default()) {}
-
-  uint64_t NowMicros() const override { return now; }
-
-  uint64_t now = 1000000;
-};
-
 TEST(LocalModelTest, PatienceIsThatOfTheLastStepOnThisModel) {
   const VariableInfo variable = MakeVariable(1, {2});
   Fixture fixture({variable});

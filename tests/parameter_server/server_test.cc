@@ -22,16 +22,6 @@ namespace {
 
 using kernels::SingleThread;
 
-// A clock that stands till it is told to go on.
-class FakeEnv : public tensorflow::EnvWrapper {
- public:
-  FakeEnv() : EnvWrapper(tensorflow::Env::Default()) {}
-
-  uint64_t NowMicros() const override { return now; }
-
-  std::atomic<uint64_t> now{1000000};
-};
-
 ServerOptions Rounds(int64_t pushes, double lease_seconds = 10) {
   ServerOptions options;
   options.pushes_per_round = pushes;

@@ -5,6 +5,7 @@
 #define TF_GC_TESTS_PARAMETER_SERVER_TESTING_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -26,6 +27,7 @@
 #include "ops/parameter_server/variable.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/platform/env.h"
 #include "tests/kernels/testing.h"
 
 namespace tf_gc::parameter_server {
@@ -36,6 +38,16 @@ using Floats = std::vector<float>;
 inline constexpr char kThc[] =
     "thc bits=2 truncation=2.15 headroom=1.5 seed=7 "
     "table=0,1,2,3";
+
+// A clock that stands till it is told to go on.
+class FakeEnv : public tensorflow::EnvWrapper {
+ public:
+  FakeEnv() : EnvWrapper(tensorflow::Env::Default()) {}
+
+  uint64_t NowMicros() const override { return now; }
+
+  std::atomic<uint64_t> now{1000000};
+};
 
 inline void ExpectOk(const absl::Status& status) {
   EXPECT_TRUE(status.ok()) << status;

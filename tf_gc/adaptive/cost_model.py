@@ -9,12 +9,11 @@ at the same time share its bandwidth, and wait once.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tf_gc import checks
 
-_BITS_OF_INDEX = 32
 _BITS_OF_VALUE = 32
 
 
@@ -41,7 +40,7 @@ class Network:
     bandwidth: float
 
     def __post_init__(self):
-        checks.number("latency", self.latency, "at least 0 and finite", _is_latency)
+        checks.number("latency", self.latency, "at least 0 and finite", _is_amount)
         checks.number("bandwidth", self.bandwidth, "above 0", lambda b: b > 0)
 
     def seconds(self, cost: Cost) -> float:
@@ -49,7 +48,7 @@ class Network:
         return cost.latencies * self.latency + 8 * cost.bytes / self.bandwidth
 
 
-def _is_latency(value):
+def _is_amount(value):
     return value >= 0 and math.isfinite(value)
 
 
@@ -105,16 +104,40 @@ def torus(size: float, rows: int, columns: int) -> Cost:
     return Cost(2 * (rows + columns - 2), 2 * (workers - 1) / workers * size)
 
 
+def all_to_all(size: float, workers: int) -> Cost:
+    """All-gather in one hop, each worker to all others: alpha + (N - 1) M beta."""
+    return Cost(1, (workers - 1) * size)
+
+
+def lanes_ring(up: float, lanes: float, workers: int) -> Cost:
+    """Integer lanes on a ring: a hop of indices, then 2 N - 3 hops of sums.
+
+        2 (N - 1) alpha + (up + (2 N - 3) lanes) / N beta
+
+    Args:
+      up: bytes of all indices of a contribution.
+      lanes: those of a sum.
+      workers: N.
+    """
+    return Cost(2 * (workers - 1), (up + (2 * workers - 3) * lanes) / workers)
+
+
 class Prediction(NamedTuple):
-    """What one exchange of all gradients takes.
+    """What one exchange of a bucket's gradients takes.
+
+    The exchanges of a step's buckets run side by side. They share a worker's link
+    and processor, and wait together: of several, `transfer` and `computation` add
+    up, and the largest `latency` counts.
 
     Attributes:
       system: its name.
       collective: what it runs on.
-      seconds: communication and computation.
-      latency: of them, those of latencies.
-      transfer: of them, those of bytes.
-      computation: of them, those of encoding, transforms and decoding.
+      seconds: latency, transfer and computation.
+      latency: seconds of latencies.
+      transfer: seconds of bytes.
+      computation: seconds of encoding, transforms and decoding.
+      bytes: that a worker's link carries in each direction, one after the other.
+      rows: of a torus; 1 on all else.
     """
 
     system: str
@@ -123,6 +146,8 @@ class Prediction(NamedTuple):
     latency: float
     transfer: float
     computation: float
+    bytes: float
+    rows: int = 1
 
 
 def predict(
@@ -131,16 +156,26 @@ def predict(
     workers: int,
     ratio: float = 0.01,
     seconds_per_value: Mapping[str, float] | None = None,
+    bits: tuple[float, float] = (1.4, 2.0),
 ) -> list[Prediction]:
-    """Returns what each system takes for the gradients of one step, the fastest first.
+    """Returns what each system takes for the gradients of a bucket, the fastest first.
+
+    Those are uncompressed on the sharded server, as tf_gc's exact buckets, and on
+    a ring, as TensorFlow's own collectives; 3LC on the sharded server; THC's integer
+    lanes on the sharded server and on a ring; Marsit's signs on a ring and, where
+    the number of workers is not prime, on the torus that is nearest to a square;
+    AR-Topk on a ring, a tree and the sharded server; ScaleCom, and top-k, whose
+    choices all gather.
 
     Args:
       network: the links.
       values: the number of gradient values.
       workers: N, at least 2.
       ratio: c of the sparse systems.
-      seconds_per_value: by system, the computation that a worker does for a value, as measured;
-        0 for those that are not named.
+      seconds_per_value: by system, the computation that a worker does for a value, as
+        `adaptive.seconds_per_value` returns it; 0 for those that are not named.
+      bits: that 3LC sends of a value up and down, as `strategy.traffic` shows them. The
+        defaults are those of settled training.
 
     Raises:
       ValueError: an argument is out of range, or a system is not known.
@@ -148,51 +183,77 @@ def predict(
     checks.integer("values", values, 1)
     checks.integer("workers", workers, 2)
     checks.number("ratio", ratio, "in (0, 1]", lambda c: 0 < c <= 1)
+    for of_direction in bits:
+        checks.number("bits", of_direction, "at least 0 and finite", _is_amount)
     seconds_per_value = seconds_per_value or {}
-    unknown = set(seconds_per_value) - {system for system, _ in _COSTS}
+    rows = _rows(workers)
+    costs = _costs(values, workers, ratio, bits, rows)
+    unknown = set(seconds_per_value) - {system for system, _ in costs}
     if unknown:
         raise ValueError(f"seconds_per_value: no system {', '.join(sorted(unknown))}")
     predictions = []
-    for (system, collective), cost_of in _COSTS.items():
-        cost = cost_of(values, workers, ratio)
+    for (system, collective), cost in costs.items():
+        if collective == "torus" and rows == 1:
+            continue
         latency = cost.latencies * network.latency
         transfer = network.seconds(cost) - latency
         computation = values * seconds_per_value.get(system, 0.0)
-        seconds = latency + transfer + computation
-        predictions.append(Prediction(system, collective, seconds, latency, transfer, computation))
+        predictions.append(
+            Prediction(
+                system,
+                collective,
+                latency + transfer + computation,
+                latency,
+                transfer,
+                computation,
+                cost.bytes,
+                rows if collective == "torus" else 1,
+            )
+        )
     return sorted(predictions, key=lambda prediction: prediction.seconds)
-
-
-def _bytes(values, bits=_BITS_OF_VALUE):
-    return values * bits / 8
 
 
 # What workers agree on before a composed system's exchange: a message of a few bytes.
 _AGREEMENT = Cost(1, 0)
+# Of Marsit's steps, one of so many is exact.
+_FULL_PRECISION_EVERY = 100
 
 
-def _thc(values, workers, ratio):
-    del ratio
-    lanes = 8 if 15 * workers < 1 << 8 else 16  # THC(): 4 bits, table up to 15
-    return _AGREEMENT + sharded(_bytes(values, 4), _bytes(values, lanes), workers)
+def _rows(workers):
+    """Returns the rows of the torus that is nearest to a square; 1 for a prime number."""
+    return max(rows for rows in range(1, math.isqrt(workers) + 1) if workers % rows == 0)
 
 
-def _ar_top_k(reduce):
-    # As in the paper, an index takes as much as a value.
-    return lambda values, workers, ratio: _AGREEMENT + reduce(_bytes(values), workers, ratio)
+def _bits_of_index(ratio):
+    """Returns what an index takes in Elias-Fano form or in a bitmap."""
+    return min(2 + math.log2(1 / ratio), 1 / ratio)
 
 
-# (system, collective) -> cost of (values, workers, ratio). Bits are those of settled states.
-_COSTS: Mapping[tuple[str, str], Callable[[int, int, float], Cost]] = {
-    ("uncompressed", "sharded"): lambda n, w, _: sharded(_bytes(n), _bytes(n), w),
-    ("uncompressed", "ring"): lambda n, w, _: ring(_bytes(n), w),
-    ("uncompressed", "tree"): lambda n, w, _: tree(_bytes(n), w),
-    ("3LC", "sharded"): lambda n, w, _: sharded(_bytes(n, 1.6), _bytes(n, 1.6), w),
-    ("THC", "sharded"): _thc,
-    ("Marsit", "ring"): lambda n, w, _: _AGREEMENT + ring(_bytes(n, 1), w),
-    ("AR-Topk", "ring"): _ar_top_k(ar_top_k_ring),
-    ("AR-Topk", "tree"): _ar_top_k(ar_top_k_tree),
-    ("top-k", "all-gather"): lambda n, w, c: (
-        _AGREEMENT + all_gather(c * _bytes(n, _BITS_OF_VALUE + _BITS_OF_INDEX), w)
-    ),
-}
+def _costs(values, workers, ratio, bits, rows):
+    """Returns the cost by system and collective, without computation."""
+
+    def size(bits_of_value):
+        return values * bits_of_value / 8
+
+    exact = size(_BITS_OF_VALUE)
+    signs = size(1 + (_BITS_OF_VALUE - 1) / _FULL_PRECISION_EVERY)
+    lanes = size(8 if 15 * workers < 1 << 8 else 16)  # THC(): 4 bits, table up to 15
+    selected, indices = ratio * exact, ratio * size(_bits_of_index(ratio))
+    choice = broadcast(indices, workers)
+    composed = {
+        ("THC", "sharded"): sharded(size(4), lanes, workers),
+        ("THC", "ring"): lanes_ring(size(4), lanes, workers),
+        ("Marsit", "ring"): ring(signs, workers),
+        ("Marsit", "torus"): torus(signs, rows, workers // rows),
+        ("AR-Topk", "ring"): choice + ring(selected, workers),
+        ("AR-Topk", "tree"): choice + tree(selected, workers),
+        ("AR-Topk", "sharded"): choice + sharded(selected, selected, workers),
+        ("ScaleCom", "sharded"): choice + sharded(selected, selected, workers),
+        ("top-k", "all-gather"): all_to_all(indices + selected, workers),
+    }
+    return {
+        ("uncompressed", "sharded"): sharded(exact, exact, workers),
+        ("uncompressed", "ring"): ring(exact, workers),
+        ("3LC", "sharded"): sharded(size(bits[0]), size(bits[1]), workers),
+        **{name: _AGREEMENT + cost for name, cost in composed.items()},
+    }

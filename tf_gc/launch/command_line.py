@@ -25,6 +25,9 @@ tf.distribute. Everything after the program's name is passed on to it untouched.
 Without --ps, every worker runs the program. With --ps, the workers and the parameter servers
 run tf_gc.server, and the program runs once, as the chief.
 
+To probe the links of several machines, run python -m tf_gc.adaptive.probe on each, with its
+TF_CONFIG.
+
 flags:
 {flags}
 
@@ -52,27 +55,36 @@ examples:
   tf_gc-launch --workers 2 --ps 1 train.py
   sudo tf_gc-launch --workers 4 --bandwidth 100mbit --latency 5ms train.py --epochs 3
   sudo tf_gc-launch --workers 4 --link_changes links.csv train.py --epochs 3
+  sudo tf_gc-launch --workers 4 --bandwidth 100mbit probe
   tf_gc-launch report run.json
 
-The word after tf_gc-launch is a subcommand if it is the name of one. A script of the same name is
-run as ./report, and so is one after any flag: tf_gc-launch --workers 4 report.
+A script in the working directory that is called as a subcommand is run as ./probe or ./report.
 """
 
 
 class _Subcommand(NamedTuple):
-    """What tf_gc-launch does besides; its module is imported when it is asked for.
-
-    The module has `main(argv)`, which takes what follows `tf_gc-launch`, and returns the exit code.
-    """
+    """What stands in place of a program, and is a module of ours."""
 
     usage: str
     summary: str
     module: str
+    # Whether all workers run it; else this process calls its main(argv), which returns the exit
+    # code, with argv from the subcommand's name on.
+    on_workers: bool
 
 
 _SUBCOMMANDS = {
+    "probe": _Subcommand(
+        "[flags] probe",
+        "measures the links between the workers, and prints their latencies and bandwidths",
+        "tf_gc.adaptive.probe",
+        on_workers=True,
+    ),
     "report": _Subcommand(
-        "[--output run.png] run.json", "draws what an adaptive run did", "tf_gc.launch.report"
+        "report [--output run.png] run.json",
+        "draws what an adaptive run did, of which it has written run.json",
+        "tf_gc.launch.report",
+        on_workers=False,
     ),
 }
 
@@ -180,13 +192,13 @@ def _usage(values: flags.FlagValues) -> str:
         )
         entries.append(f"  {title}\n{text}")
     subcommands = [
-        f"       tf_gc-launch {name} {command.usage}\n           {command.summary}"
-        for name, command in _SUBCOMMANDS.items()
+        f"       tf_gc-launch {subcommand.usage}\n           {subcommand.summary}"
+        for subcommand in _SUBCOMMANDS.values()
     ]
     return _USAGE.format(flags="\n".join(entries), subcommands="\n".join(subcommands))
 
 
-def _command(program: Sequence[str], is_module: bool) -> list[str]:
+def _command(program: Sequence[str], is_module: bool, ps: int) -> list[str]:
     """Returns the command of one process.
 
     Raises:
@@ -196,6 +208,10 @@ def _command(program: Sequence[str], is_module: bool) -> list[str]:
         raise flags.Error("no program given")
     if is_module:
         return [sys.executable, "-u", "-m", *program]
+    if program[0] in _SUBCOMMANDS:
+        if ps:
+            raise flags.Error(f"{program[0]} measures the links between workers: leave out --ps")
+        return [sys.executable, "-u", "-m", _SUBCOMMANDS[program[0]].module, *program[1:]]
     if not os.path.exists(program[0]):
         raise flags.Error(f"no such file: {program[0]}")
     return [sys.executable, "-u", *program]
@@ -203,16 +219,16 @@ def _command(program: Sequence[str], is_module: bool) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line `argv`, by default that of this process; returns the exit code."""
-    argv = list(argv or sys.argv)
-    if argv[1:] and argv[1] in _SUBCOMMANDS:
-        return importlib.import_module(_SUBCOMMANDS[argv[1]].module).main(argv[1:])
     values = _define_flags()
     try:
-        program = values(argv)[1:]
+        program = values(list(argv or sys.argv))[1:]
         if values.help:
             print(_usage(values), end="")
             return 0
-        command = _command(program, values.module)
+        subcommand = _SUBCOMMANDS.get(program[0]) if program and not values.module else None
+        if subcommand and not subcommand.on_workers:
+            return importlib.import_module(subcommand.module).main(program)
+        command = _command(program, values.module, values.ps)
     except flags.Error as error:
         print(f"tf_gc-launch: {error}\nTry tf_gc-launch --help.", file=sys.stderr)
         return 2

@@ -1,0 +1,69 @@
+// How long transfers take on this worker's link, as exchanges see it.
+
+#ifndef TF_GC_OPS_COLLECTIVES_LINK_MONITOR_H_
+#define TF_GC_OPS_COLLECTIVES_LINK_MONITOR_H_
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace tf_gc {
+
+// Transfers that are under way at the same time share the link, so that none
+// of them alone tells its bandwidth. What is recorded are busy intervals: from
+// when a first transfer is under way until none is. Of transfers that their
+// senders have ready, the time of an interval is the network's alone.
+//
+// Thread-safe; allocates nothing but in Take.
+class LinkMonitor {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  struct Sample {
+    int64_t bytes;  // that came
+    double seconds;
+    int64_t transfers;  // that ended
+  };
+
+  // Of these the latest are kept until they are taken.
+  static constexpr int kMaxSamples = 512;
+  // An interval ends with so many transfers, even if others are under way: on a
+  // link that is never idle these are in the next one.
+  static constexpr int kMaxTransfers = 64;
+
+  explicit LinkMonitor(TimePoint (*now)() = std::chrono::steady_clock::now)
+      : now_(now) {}
+
+  // That of all exchanges of this process.
+  static LinkMonitor* OfProcess();
+
+  // A transfer has been asked for.
+  void Begin();
+  // It has come, with so many bytes; with none if it has failed. The interval
+  // of a transfer that has failed is dropped.
+  void End(std::optional<int64_t> bytes);
+
+  // Returns the samples, the oldest first, and forgets them.
+  std::vector<Sample> Take();
+
+ private:
+  void Record(TimePoint now);
+
+  TimePoint (*const now_)();
+
+  std::mutex mutex_;
+  int under_way_ = 0;
+  bool failed_ = false;  // a transfer of this interval
+  TimePoint begin_;      // of this interval, as are
+  Sample interval_{};    // its bytes and transfers
+  std::array<Sample, kMaxSamples> samples_;
+  int64_t recorded_ = 0;  // samples; number i is samples_[i % kMaxSamples]
+  int64_t taken_ = 0;
+};
+
+}  // namespace tf_gc
+
+#endif  // TF_GC_OPS_COLLECTIVES_LINK_MONITOR_H_

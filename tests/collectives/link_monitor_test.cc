@@ -1,0 +1,211 @@
+#include "ops/collectives/link_monitor.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/collectives/testing.h"
+
+namespace tf_gc {
+namespace {
+
+using ::testing::DoubleEq;
+using ::testing::ElementsAre;
+using ::testing::FieldsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// Read by monitors, and advanced by the tests.
+std::atomic<int64_t> milliseconds{0};
+
+LinkMonitor::TimePoint Now() {
+  return LinkMonitor::TimePoint(std::chrono::milliseconds(milliseconds));
+}
+
+auto Is(int64_t bytes, double seconds, int64_t transfers) {
+  return FieldsAre(bytes, DoubleEq(seconds), transfers);
+}
+
+TEST(LinkMonitorTest, ATransferAloneIsASample) {
+  LinkMonitor monitor(Now);
+  monitor.Begin();
+  milliseconds += 20;
+  monitor.End(1000);
+  milliseconds += 100;  // the link is idle
+  monitor.Begin();
+  milliseconds += 5;
+  monitor.End(7);
+  EXPECT_THAT(monitor.Take(), ElementsAre(Is(1000, 0.020, 1), Is(7, 0.005, 1)));
+}
+
+TEST(LinkMonitorTest, TransfersAtTheSameTimeAreOneBusyInterval) {
+  LinkMonitor monitor(Now);
+  monitor.Begin();
+  milliseconds += 10;
+  monitor.Begin();
+  milliseconds += 10;
+  monitor.End(100);
+  monitor.Begin();
+  milliseconds += 10;
+  monitor.End(200);
+  EXPECT_THAT(monitor.Take(), IsEmpty()) << "one is under way";
+  milliseconds += 10;
+  monitor.End(300);
+  EXPECT_THAT(monitor.Take(), ElementsAre(Is(600, 0.040, 3)));
+}
+
+TEST(LinkMonitorTest, SamplesAreTakenOnce) {
+  LinkMonitor monitor(Now);
+  monitor.Begin();
+  monitor.End(1);
+  EXPECT_THAT(monitor.Take(), SizeIs(1));
+  EXPECT_THAT(monitor.Take(), IsEmpty());
+}
+
+TEST(LinkMonitorTest, ALinkThatIsNeverIdleGivesSamplesToo) {
+  LinkMonitor monitor(Now);
+  monitor.Begin();
+  for (int i = 0; i < 2 * LinkMonitor::kMaxTransfers; ++i) {
+    monitor.Begin();
+    milliseconds += i < LinkMonitor::kMaxTransfers ? 1 : 2;
+    monitor.End(10);
+  }
+  constexpr int kTransfers = LinkMonitor::kMaxTransfers;
+  EXPECT_THAT(monitor.Take(),
+              ElementsAre(Is(10 * kTransfers, 0.001 * kTransfers, kTransfers),
+                          Is(10 * kTransfers, 0.002 * kTransfers, kTransfers)));
+}
+
+TEST(LinkMonitorTest, AnIntervalWithATransferThatFailedIsDropped) {
+  LinkMonitor monitor(Now);
+  for (const bool fails_first : {true, false}) {
+    monitor.Begin();
+    monitor.Begin();
+    milliseconds += 3;
+    monitor.End(fails_first ? std::nullopt : std::optional<int64_t>(5));
+    monitor.End(fails_first ? std::optional<int64_t>(5) : std::nullopt);
+  }
+  EXPECT_THAT(monitor.Take(), IsEmpty());
+  monitor.Begin();
+  milliseconds += 4;
+  monitor.End(6);
+  EXPECT_THAT(monitor.Take(), ElementsAre(Is(6, 0.004, 1)));
+}
+
+TEST(LinkMonitorTest, TheLatestSamplesAreKept) {
+  LinkMonitor monitor(Now);
+  for (int i = 0; i < LinkMonitor::kMaxSamples + 3; ++i) {
+    monitor.Begin();
+    monitor.End(i);
+  }
+  const std::vector<LinkMonitor::Sample> samples = monitor.Take();
+  ASSERT_THAT(samples, SizeIs(LinkMonitor::kMaxSamples));
+  for (int i = 0; i < LinkMonitor::kMaxSamples; ++i) {
+    ASSERT_EQ(samples[i].bytes, i + 3);
+  }
+}
+
+TEST(LinkMonitorTest, CountsAllThatThreadsTellIt) {
+  // Fewer than kMaxSamples in all, so that none is overwritten.
+  constexpr int kThreads = 4, kTransfers = LinkMonitor::kMaxSamples / 4;
+  LinkMonitor monitor;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      for (int j = 0; j < kTransfers; ++j) {
+        monitor.Begin();
+        monitor.End(3);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  int64_t transfers = 0;
+  for (const LinkMonitor::Sample& sample : monitor.Take()) {
+    EXPECT_EQ(sample.bytes, 3 * sample.transfers);
+    EXPECT_GE(sample.seconds, 0);
+    transfers += sample.transfers;
+  }
+  EXPECT_EQ(transfers, kThreads * kTransfers);
+}
+
+// A mailbox's transfers: each takes a millisecond for every 10 bytes.
+TEST(MailboxMonitorTest, SeesWhatFollowsTheHeads) {
+  InProcessNetwork network(2);
+  network.SetFault(
+      [](Transfer* transfer) { milliseconds += transfer->bytes.size() / 10; });
+  Mailbox sender(network.transport(0), kTimeoutSeconds);
+  LinkMonitor monitor(Now);
+  Mailbox receiver(network.transport(1), Patience(kTimeoutSeconds), nullptr,
+                   /*step=*/0, &monitor);
+  for (const int64_t size : {60, 64, 264, 1064}) {
+    Header header{};
+    header.codec = Codec::kBytes;
+    header.piece = size;
+    receiver.Expect(0, header, size);
+    milliseconds += 1000;  // it waits for the head
+    header.size = size;
+    sender.Send({1}, header.phase, header.piece,
+                sender.Seal(header, Bytes(size + Mailbox::kHeadSize)));
+    Bytes message;
+    ASSERT_TRUE(receiver.Take(0, header.phase, header.piece, &message).ok());
+  }
+  EXPECT_THAT(monitor.Take(),
+              ElementsAre(Is(200, 0.020, 1), Is(1000, 0.100, 1)));
+}
+
+TEST(MailboxMonitorTest, SeesPartsOfAMessageAsOneInterval) {
+  constexpr int64_t kSize = Mailbox::kHeadSize + 20 * Mailbox::kPartSize;
+  InProcessNetwork network(2);
+  LinkMonitor monitor(Now);
+  Mailbox sender(network.transport(0), kTimeoutSeconds);
+  Mailbox receiver(network.transport(1), Patience(kTimeoutSeconds), nullptr,
+                   /*step=*/0, &monitor);
+  Header header{};
+  header.codec = Codec::kBytes;
+  receiver.Expect(0, header, kSize);
+  header.size = kSize;
+  const Bytes message(kSize);
+  sender.Send({1}, header.phase, 0, sender.Seal(header, message));
+  Bytes taken;
+  ASSERT_TRUE(receiver.Take(0, header.phase, 0, &taken).ok());
+  int64_t bytes = 0, transfers = 0;
+  for (const LinkMonitor::Sample& sample : monitor.Take()) {
+    bytes += sample.bytes;
+    transfers += sample.transfers;
+  }
+  EXPECT_EQ(bytes, kSize - Mailbox::kHeadSize);
+  EXPECT_EQ(transfers, 20);
+}
+
+TEST(MailboxMonitorTest, AnExchangeThatFailsLeavesNoIntervalOpen) {
+  LinkMonitor monitor(Now);
+  for (const bool fails : {true, false}) {
+    InProcessNetwork network(2);
+    network.SetFault([&](Transfer* transfer) {
+      milliseconds += 1;
+      if (fails && transfer->tag != "contribution:0") {
+        transfer->status = absl::UnavailableError("gone");
+      }
+    });
+    Mailbox sender(network.transport(0), kTimeoutSeconds);
+    Mailbox receiver(network.transport(1), Patience(kTimeoutSeconds), nullptr,
+                     /*step=*/0, &monitor);
+    Header header{};
+    header.codec = Codec::kBytes;
+    receiver.Expect(0, header, 1000);
+    header.size = 1000;
+    sender.Send({1}, header.phase, 0, sender.Seal(header, Bytes(1000)));
+    Bytes message;
+    EXPECT_EQ(receiver.Take(0, header.phase, 0, &message).ok(), !fails);
+  }
+  EXPECT_THAT(monitor.Take(), ElementsAre(Is(936, 0.001, 1)));
+}
+
+}  // namespace
+}  // namespace tf_gc

@@ -1,0 +1,162 @@
+"""tf_gc.adaptive.LinkEstimator, on samples of networks that are known."""
+
+import math
+
+import hypothesis
+import numpy as np
+from absl.testing import absltest, parameterized
+from hypothesis import strategies as st
+
+from tf_gc import adaptive
+
+# What a probe sends, and two messages of a step.
+_PROBE = (32, 32, 1024, 32, 4096, 32, 1 << 14, 32, 1 << 16, 32, 1 << 18, 32, 1 << 20, 1 << 20)
+_STEP = (100, 100, 300_000)
+
+# The same examples each time, on a machine as busy as may be.
+_settings = hypothesis.settings(derandomize=True, deadline=None)
+_latencies = st.floats(1e-4, 2e-2)
+_bandwidths = st.floats(1e6, 1e9)
+
+
+def _samples(sizes, latency, bandwidth, rng=None):
+    """Rows of bytes, seconds and transfers; with a generator up to a fifth too slow."""
+    noise = 1 if rng is None else 1 + 0.2 * rng.random(len(sizes))
+    seconds = (2 * latency + 8 * np.array(sizes) / bandwidth) * noise
+    return np.stack([sizes, seconds, np.ones(len(sizes))], axis=1)
+
+
+class LinkEstimatorTest(parameterized.TestCase):
+    def check(self, network, latency, bandwidth, tolerance=0.3):
+        self.assertIsNotNone(network)
+        self.assertLess(abs(math.log(network.bandwidth / bandwidth)), math.log1p(tolerance))
+        self.assertLess(abs(math.log(network.latency / latency)), math.log1p(tolerance))
+
+    def after_probe(self, latency, bandwidth, rng=None):
+        estimator = adaptive.LinkEstimator()
+        estimator.add(_samples(_PROBE, latency, bandwidth, rng))
+        return estimator
+
+    def steps_until(self, estimator, latency, bandwidth, tolerance=0.3):
+        """How many steps it takes until the estimate is within the tolerance."""
+        for step in range(1, 50):
+            estimator.add(_samples(_STEP, latency, bandwidth))
+            network = estimator.network
+            if (
+                abs(network.latency / latency - 1) < tolerance
+                and abs(network.bandwidth / bandwidth - 1) < tolerance
+            ):
+                return step
+        return math.inf
+
+    @_settings
+    @hypothesis.given(_latencies, _bandwidths)
+    def test_exact_samples_give_the_network_itself(self, latency, bandwidth):
+        network = self.after_probe(latency, bandwidth).network
+        self.check(network, latency, bandwidth, tolerance=1e-6)
+
+    @_settings
+    @hypothesis.given(_latencies, _bandwidths, st.integers(0, 1000))
+    def test_noise_is_no_more_in_the_estimate_than_in_the_samples(self, latency, bandwidth, seed):
+        # A message that takes no longer than the noise of the latency tells nothing.
+        hypothesis.assume(8 * _PROBE[-1] / bandwidth > 2 * latency)
+        hypothesis.assume(8 * _PROBE[0] / bandwidth < latency / 2)
+        estimator = self.after_probe(latency, bandwidth, np.random.default_rng(seed))
+        self.check(estimator.network, latency, bandwidth, tolerance=0.4)
+
+    @parameterized.product(
+        latency=(2e-4, 2e-3), bandwidth=(1e7, 1e8), factor=(0.1, 10.0), of_latency=(False, True)
+    )
+    def test_a_change_is_seen_within_a_few_steps(self, latency, bandwidth, factor, of_latency):
+        estimator = self.after_probe(latency, bandwidth)
+        self.assertEqual(self.steps_until(estimator, latency, bandwidth), 1)
+        for _ in range(30):
+            estimator.add(_samples(_STEP, latency, bandwidth))
+        if of_latency:
+            latency *= factor
+        else:
+            bandwidth *= factor
+        self.assertLessEqual(self.steps_until(estimator, latency, bandwidth), 5)
+
+    @parameterized.parameters(0.1, 10.0)
+    def test_a_change_of_bandwidth_is_seen_by_long_messages_alone(self, factor):
+        estimator = self.after_probe(1e-3, 1e8)
+        for _ in range(50):  # more than is remembered
+            estimator.add(_samples([300_000], 1e-3, 1e8))
+        estimator.add(_samples([300_000] * 4, 1e-3, factor * 1e8))
+        self.check(estimator.network, 1e-3, factor * 1e8, tolerance=1e-6)
+
+    @parameterized.parameters(0.1, 10.0)
+    def test_a_change_of_latency_is_seen_by_short_messages_alone(self, factor):
+        estimator = self.after_probe(1e-3, 1e8)
+        for _ in range(50):
+            estimator.add(_samples([100], 1e-3, 1e8))
+        estimator.add(_samples([100] * 4, factor * 1e-3, 1e8))
+        self.check(estimator.network, factor * 1e-3, 1e8, tolerance=1e-6)
+
+    @_settings
+    @hypothesis.given(st.integers(0, 2), st.floats(2, 100), st.integers(3, 40))
+    def test_one_slow_sample_moves_nothing(self, position, factor, steps):
+        estimator = self.after_probe(1e-3, 1e8)
+        for _ in range(steps):
+            estimator.add(_samples(_STEP, 1e-3, 1e8))
+        samples = _samples(_STEP, 1e-3, 1e8)
+        samples[position, 1] *= factor
+        estimator.add(samples)
+        self.check(estimator.network, 1e-3, 1e8, tolerance=1e-6)
+        estimator.add(_samples(_STEP, 1e-3, 1e8))
+        self.check(estimator.network, 1e-3, 1e8, tolerance=1e-6)
+
+    def test_a_slow_drift_is_followed(self):
+        estimator = self.after_probe(1e-3, 1e8)
+        for step in range(100):
+            estimator.add(_samples(_STEP, 1e-3, 1e8 * 0.98**step))
+        self.check(estimator.network, 1e-3, 1e8 * 0.98**99, tolerance=0.3)
+
+    @parameterized.named_parameters(
+        ("none", []),
+        ("one", [100]),
+        ("tiny", [50, 100, 200, 400] * 5),
+        ("of one size", [300_000] * 20),
+        ("huge", [10**6, 2 * 10**6, 10**7] * 5),
+    )
+    def test_samples_that_do_not_tell_the_network_leave_it_unknown(self, sizes):
+        estimator = adaptive.LinkEstimator()
+        estimator.add(_samples(sizes, 1e-3, 1e8, np.random.default_rng(0)))
+        self.assertIsNone(estimator.network)
+
+    @parameterized.parameters([[50, 100, 200, 400]], [[10**6, 2 * 10**6, 10**7]])
+    def test_samples_that_do_not_tell_a_part_leave_it_alone(self, sizes):
+        estimator = self.after_probe(1e-3, 1e8)
+        rng = np.random.default_rng(0)
+        for _ in range(20):
+            estimator.add(_samples(sizes, 1e-3, 1e8, rng))
+        self.check(estimator.network, 1e-3, 1e8)
+
+    def test_a_network_so_fast_that_sizes_do_not_matter_is_fast(self):
+        rng = np.random.default_rng(0)
+        estimator = self.after_probe(1e-3, 1e15, rng)
+        self.assertGreater(estimator.network.bandwidth, 1e9)
+        self.assertLess(abs(estimator.network.latency / 1e-3 - 1), 0.3)
+
+    def test_no_samples_are_none(self):
+        estimator = self.after_probe(1e-3, 1e8)
+        before = estimator.network
+        estimator.add(np.zeros([0, 3]))
+        self.assertEqual(estimator.network, before)
+
+    @parameterized.parameters(
+        ([[1.0]], r"shape \[n, 2 or more\], got \(1, 1\)"),
+        ([1.0, 2.0], r"shape \[n, 2 or more\], got \(2,\)"),
+        ([[1.0, 1.0], [5.0, 0.0]], "got 5 bytes in 0 s"),
+        ([[-1.0, 1.0]], "got -1 bytes in 1 s"),
+        ([[math.inf, 1.0]], "got inf bytes in 1 s"),
+        ([[1.0, math.nan]], "got 1 bytes in nan s"),
+    )
+    def test_wrong_samples_are_named(self, samples, message):
+        with self.assertRaisesRegex(ValueError, message):
+            adaptive.LinkEstimator().add(samples)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,144 @@
+"""The latency and bandwidth of the links between the workers, from how long transfers took."""
+
+import collections
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from tf_gc.adaptive.cost_model import Network
+
+# Bits per second beyond which the bytes of no message can be told from its latency.
+_FASTEST = 1e12
+# What a message of so few bytes takes is latency, even on a link on which it is mostly bytes: no
+# message is shorter by much.
+_SHORT = 1 << 10
+# So many bytes tell the bandwidth even where they take no longer than few: it is then so high that
+# it does not matter how high.
+_LONG = 1 << 18
+# Sizes that differ by a smaller factor are one.
+_SPREAD = 4.0
+# So many samples tell what one alone, which may be an outlier, does not.
+_ENOUGH = 3
+# So many samples in a row that are slower, or faster, by such a factor are no outliers.
+_RUN = 4
+_DEVIATION = 1.5
+
+
+class LinkEstimator:
+    """Estimates the network from samples of transfers, as they come.
+
+    A sample (`tf_gc.ops.network_samples`), b bytes that are asked for and sent, is taken to last
+
+        seconds = 2 latency + 8 b / bandwidth
+
+    8 / bandwidth is the weighted Theil-Sen slope over the latest samples: the median of the slopes
+    between any two, weighted with their difference in bytes (Sievers, "Weighted Rank Statistics for
+    Simple Linear Regression", Journal of the American Statistical Association, 1978). The latency
+    is the median of what is left of the shortest samples. One outlier among three samples of a size
+    moves neither. What the samples do not tell stays as it was: the latency while the shortest
+    consist mostly of bytes, the bandwidth while the longest consist mostly of latency.
+
+    Four samples in a row that take 1.5 times as long as expected, or less than 2 / 3, are a change
+    of the network: what came before them is forgotten. Short and long ones are rows of their own,
+    by powers of 4 bytes.
+
+    Attributes:
+      network: the estimate; None until a short and a long message have been seen.
+    """
+
+    def __init__(self, window: int = 32) -> None:
+        """Makes an estimator that remembers the latest `window` samples."""
+        self.network: Network | None = None
+        self._window = collections.deque(maxlen=window)
+        # By size: how samples deviate, -1, 0 or 1, how many have done so in a row, and how many of
+        # all have come since the row began.
+        self._rows = {}
+
+    def add(self, samples: Iterable) -> None:
+        """Takes samples, the oldest first.
+
+        Args:
+          samples: rows of bytes, seconds and whatever else; none, or as many as there are.
+
+        Raises:
+          ValueError: bytes are negative, seconds not above 0, or one of them is not finite.
+        """
+        samples = np.asarray(samples, np.float64)
+        if samples.size == 0:
+            return
+        if samples.ndim != 2 or samples.shape[1] < 2:
+            raise ValueError(f"samples must have the shape [n, 2 or more], got {samples.shape}")
+        samples = samples[:, :2]
+        is_right = np.isfinite(samples).all(axis=1) & (samples[:, 0] >= 0) & (samples[:, 1] > 0)
+        if not is_right.all():
+            size, seconds = samples[np.argmin(is_right)]
+            raise ValueError(
+                "samples must be finite, with bytes of at least 0 and seconds above 0, got "
+                f"{size:g} bytes in {seconds:g} s"
+            )
+        for sample in samples:
+            self._window.append(sample)
+            if self.network and self._has_changed(*sample):
+                self._fit()
+        self._fit()
+
+    def _has_changed(self, size, seconds):
+        """Whether this sample ends a row that tells so: what came before it is forgotten then."""
+        expected = 2 * self.network.latency + 8 * size / self.network.bandwidth
+        deviation = int(seconds > expected * _DEVIATION) - int(seconds < expected / _DEVIATION)
+        self._rows = {key: (d, length, since + 1) for key, (d, length, since) in self._rows.items()}
+        key = math.frexp(size)[1] // 2
+        before, length, since = self._rows.get(key, (0, 0, 0))
+        if deviation != before:
+            length, since = 0, 1
+        self._rows[key] = deviation, length + 1, since
+        if deviation == 0 or length + 1 < _RUN:
+            return False
+        while len(self._window) > since:
+            self._window.popleft()
+        self._rows = {}
+        return True
+
+    def _fit(self):
+        sizes, seconds = np.array(self._window).T
+        if self.network is None:
+            self.network = _fit(sizes, seconds, None, None)
+            return
+        few = sizes > _SPREAD * np.sort(sizes)[-_ENOUGH:][0]
+        latency, slope = self.network.latency, 8 / self.network.bandwidth
+        self.network = _fit(sizes[~few], seconds[~few], latency, slope)
+
+
+def _fit(sizes, seconds, latency, slope):
+    """Returns the network; where samples do not tell its latency or slope, with the given one."""
+    if sizes.max() > _SPREAD * sizes.min():
+        new_slope = max(_theil_sen(sizes, seconds), 8 / _FASTEST)
+        shortest = sizes <= max(_SPREAD * sizes.min(), np.sort(sizes)[:_ENOUGH][-1])
+        rest = np.median(seconds[shortest] - new_slope * sizes[shortest])
+        if sizes[shortest].max() <= _SHORT or rest >= new_slope * np.median(sizes[shortest]):
+            latency = max(0.0, rest / 2)
+        if latency is not None and _tells_bandwidth(sizes.max(), latency, new_slope):
+            slope = new_slope
+    elif latency is not None and _tells_bandwidth(sizes.max(), latency, slope):
+        slope = max(np.median((seconds - 2 * latency) / sizes), 8 / _FASTEST)
+    elif latency is not None:
+        latency = max(0.0, np.median(seconds - slope * sizes) / 2)
+    if latency is None or slope is None:
+        return None
+    return Network(float(latency), float(8 / slope))
+
+
+def _tells_bandwidth(size, latency, slope):
+    return size >= _LONG or slope * size > 2 * latency
+
+
+def _theil_sen(x, y):
+    """The median of the slopes between two points, weighted with their distances in x."""
+    first, second = np.triu_indices(len(x), 1)
+    distances = x[second] - x[first]
+    first, second, distances = (a[distances != 0] for a in (first, second, distances))
+    slopes = (y[second] - y[first]) / distances
+    order = np.argsort(slopes)
+    weights = np.cumsum(np.abs(distances[order]))
+    return slopes[order][np.searchsorted(weights, weights[-1] / 2)]
