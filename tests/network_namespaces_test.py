@@ -166,6 +166,14 @@ class LatencyTest(parameterized.TestCase):
                 network.change(latency=latency)
                 self.assertBetween(_round_trip(connection), seconds, seconds + _LATE_SECONDS)
 
+    def test_of_many_changes_none_is_lost(self):
+        with NetworkNamespaces(3, "100mbit", "1ms") as network:
+            for milliseconds in range(100):
+                network.change(latency=f"{milliseconds}ms")
+            network.change(latency="15ms")
+            for client, server in ((0, 1), (1, 2), (2, 0)):
+                self.check_round_trip(network, client, server, 0.03)
+
     def test_one_process_can_have_a_latency_of_its_own(self):
         with NetworkNamespaces(3, "100mbit", "10ms") as network:
             network.change(1, latency="40ms")

@@ -16,6 +16,7 @@ whoever needs them. Those of one source stay in order, also when its delay becom
 import contextlib
 import fcntl
 import heapq
+import io
 import os
 import select
 import socket
@@ -47,8 +48,8 @@ class _Relay:
         self._held: list[tuple[float, int, bytes]] = []  # a heap: when due, number, packet
         self._number = 0
 
-    def set_delay(self, command: str) -> None:
-        address, seconds = command.split()
+    def set_delay(self, command: bytes) -> None:
+        address, seconds = command.decode().split()
         self._delays[socket.inet_aton(address)] = float(seconds)
 
     def seconds_to_next(self) -> float | None:
@@ -94,10 +95,11 @@ def main() -> None:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     print(flush=True)
     relay = _Relay(tap)
+    commands = io.FileIO(0)  # select does not see what lies in a buffer
     while True:
-        readable, _, _ = select.select([tap, sys.stdin], [], [], relay.seconds_to_next())
-        if sys.stdin in readable:
-            command = sys.stdin.readline()
+        readable, _, _ = select.select([tap, commands], [], [], relay.seconds_to_next())
+        if commands in readable:
+            command = commands.readline()
             if not command:
                 return
             relay.set_delay(command)
