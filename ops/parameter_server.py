@@ -55,6 +55,8 @@ __all__ = [
     "counted_pushes",
     "encode_push",
     "end_update",
+    "forget_copies",
+    "forget_variables",
     "library_version",
     "local_model",
     "parameter_server",
@@ -473,6 +475,38 @@ def publish_whole(server, ids, name=None):
       The op (None when executing eagerly).
     """
     return library.tf_gc_publish_whole(server, ids=ids, name=name)
+
+
+def forget_variables(server, ids, channels, name=None):
+    """Frees what a server has of variables, when these are gone.
+
+    Pulls and updates may still name them, as functions that were traced before do, and
+    leave them out.
+
+    Args:
+      server: handle from `parameter_server`.
+      ids: int64 vector, the variables.
+      channels: int64 vector, the channels whose optimizers have updated them.
+      name: Name of the op.
+
+    Returns:
+      The op (None when executing eagerly).
+    """
+    return library.tf_gc_forget_variables(server, ids, channels, name=name)
+
+
+def forget_copies(model, ids, name=None):
+    """Frees a worker's copies of variables, and what it has kept for their pushes.
+
+    Args:
+      model: handle from `local_model`.
+      ids: int64 vector, the variables.
+      name: Name of the op.
+
+    Returns:
+      The op (None when executing eagerly).
+    """
+    return library.tf_gc_forget_copies(model, ids, name=name)
 
 
 def set_server_step(server, step, name=None):

@@ -110,6 +110,7 @@ class _Part:
         self._model = self._push = self._arrived = self._step = self._counted = None
 
     def add(self, index, gradient, entry):
+        self.server.push_on(self._channel, entry.id)
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         (self._sparse if is_sparse else self._dense).append((index, gradient, entry))
 

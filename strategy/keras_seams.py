@@ -122,8 +122,8 @@ def _with_paths(grads_and_vars, optimizer):
 
 
 # Used here are, in Keras 3.15: _initial_epoch of a model, _enumerate_iterator of an epoch
-# iterator; in tf_keras 2.21: _train_counter and _training_state of a model, _model and
-# _initial_step of a data handler.
+# iterator; in tf_keras 2.21: _train_counter, _training_state and _flatten_layers of a model,
+# _random_generator of a layer, _generator of that, _model and _initial_step of a data handler.
 def training_state(model):
     """Returns what is saved of a compiled model, by name: see `tf.train.Checkpoint`; and variables.
 
@@ -136,10 +136,21 @@ def training_state(model):
             optimizer.build(model.trainable_variables)
     variables = list(model.variables) if model.built else []
     if hasattr(model, "_train_counter"):  # of tf_keras, for callbacks that write logs
-        more = {"train_counter": model._train_counter}
+        more = {"train_counter": model._train_counter, "random": _generators(model)}
     else:
         more = {"variables": variables}  # Keras 3's trackable objects leave out random seeds
     return {"model": model, "optimizer": optimizer, **more}, variables
+
+
+def _generators(model):
+    """Returns the random generators of tf_keras's layers, which checkpoints leave out.
+
+    Layers have them if `tf.keras.backend.experimental.enable_tf_random_generator` was called. If
+    not, the kernels of their random ops have states, which nobody can read.
+    """
+    layers = [getattr(layer, "_random_generator", None) for layer in model._flatten_layers()]
+    generators = [getattr(layer, "_generator", None) for layer in layers]
+    return [generator for generator in generators if generator is not None]
 
 
 def resume(model, epoch, batch):

@@ -1,6 +1,8 @@
 """`tf.distribute.ParameterServerStrategy` with compressed pushes and pulls."""
 
+import itertools
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +15,7 @@ from tf_gc.strategy.server_residuals import ServerResiduals
 from tf_gc.strategy.server_variables import ServerVariables, variable_ids
 from tf_gc.strategy.variables import Gradient, GradsAndVars, unwrap
 
-from tf_gc import checks
+from tf_gc import checks, server_watch
 from tf_gc.compressors import Compressor
 from tf_gc.diloco import DiLoCo
 from tf_gc.policy import Policy, as_policy
@@ -109,6 +111,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         if self._compression is None and not synchronous:
             return
         check_servers(cluster_resolver.cluster_spec())
+        server_watch.watch(_addresses(cluster_resolver.cluster_spec()))
         containers.clean_up(cluster_resolver.cluster_spec())
         pushes = math.ceil(aggregation_fraction * replicas_to_aggregate)
         extended = _Extended(
@@ -190,6 +193,16 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         replica_context.merge_call(_push, args=(pairs, apply))
 
 
+def _addresses(cluster_spec):
+    """Returns those of the processes that a chief waits for, by their names."""
+    return {
+        f"{job} {index}": address
+        for job, addresses in cluster_spec.as_dict().items()
+        if job in ("worker", "ps")
+        for index, address in enumerate(addresses)
+    }
+
+
 def _push(strategy, pairs, apply):
     """Adds up a worker's replicas, and pushes the sums."""
     gradients = [_sum_of_replicas(strategy, gradient) for gradient, _ in pairs]
@@ -241,12 +254,17 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
         self._policy = policy
         self._server_options = server_options
         self._channels = {}  # ids of an optimizer's variables -> its number
+        self._channel_numbers = itertools.count()
         self._container = containers.new(self)
 
     def channel(self, variables):
         """Returns the number of the optimizer that updates these variables."""
-        key = frozenset(unwrap(variable)._unique_id for variable in variables)
-        return self._channels.setdefault(key, len(self._channels))
+        variables = [unwrap(variable) for variable in variables]
+        key = frozenset(variable._unique_id for variable in variables)
+        if key not in self._channels:
+            self._channels[key] = next(self._channel_numbers)
+            weakref.finalize(variables[0], self._channels.pop, key).atexit = False
+        return self._channels[key]
 
     def _create_variable(self, next_creator, **kwargs):
         keras_seams.redirect()  # Keras may have been imported meanwhile
@@ -283,6 +301,7 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
                 self._container,
                 **self._server_options,
             )
+        self._residuals.retire()
         server = self.servers[variable.device]
         name = keras_seams.path_of_new(variable)
         compressor, is_left_alone = None, False

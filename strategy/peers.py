@@ -7,6 +7,8 @@ import time
 
 import tensorflow as tf
 
+from tf_gc.server_watch import host_and_port
+
 
 def wait_for_peers(cluster_resolver, timeout_seconds):
     """Waits until every worker of the cluster has come this far.
@@ -51,14 +53,9 @@ def _tasks(cluster):
     }
 
 
-def _host_and_port(address):
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
 def _answers(address):
     try:
-        with socket.create_connection(_host_and_port(address), timeout=1):
+        with socket.create_connection(host_and_port(address), timeout=1):
             return True
     except OSError:
         return False
@@ -69,7 +66,7 @@ def _answering(address):
 
     TensorFlow's server, which follows, listens at all of them in any case.
     """
-    host, port = _host_and_port(address)
+    host, port = host_and_port(address)
     for family, ip in _resolved(host):
         # A machine's own name is often that of a loopback address, which is none for the others.
         if ipaddress.ip_address(ip).is_loopback and host not in (ip, "localhost"):

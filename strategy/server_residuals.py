@@ -39,14 +39,24 @@ class ServerResiduals(internals.Trackable):
         """Adds a new `ServerVariable` of some `ServerVariables`."""
         name = unused_name(checkpoint_name(variable.name), self._saved)
         kept = self._kept.setdefault(server, _Kept(server, self._workers))
-        kept.variables.append(variable)
         saved = _Saved(kept, variable)
+        kept.saved.append(saved)
         self._saved[name] = saved
         with tf.init_scope():
-            self._track_trackable(saved, name)
             if variable.matrix:
                 # Of its own: checkpoints of a program that has none can be restored.
-                saved._track_trackable(_SavedSecondMoment(kept, variable), "second_moment")
+                moment = _SavedSecondMoment(kept, variable)
+                kept.saved.append(moment)
+                saved._track_trackable(moment, "second_moment")
+            self._handle_deferred_dependencies(name, saved)
+
+    def retire(self):
+        """Frees what workers and servers keep of variables that are gone."""
+        for server, kept in self._kept.items():
+            ids = server.retire()
+            if ids:
+                kept.remove(ids)
+                self._saved = {n: s for n, s in self._saved.items() if s.variable.id not in ids}
 
     def total(self, name: str) -> tf.Tensor:
         """Returns the sum of a variable's residuals, a float32 tensor.
@@ -59,22 +69,27 @@ class ServerResiduals(internals.Trackable):
     def _trackable_children(self, *args, **kwargs):
         for kept in self._kept.values():  # a checkpoint begins with this
             kept.forget()
-        return super()._trackable_children(*args, **kwargs)
+        return {**super()._trackable_children(*args, **kwargs), **self._saved}
+
+    def _lookup_dependency(self, name, cached_dependencies=None):
+        return self._saved.get(name) or super()._lookup_dependency(name, cached_dependencies)
 
 
 class _Kept:
     """What the workers keep of a server's variables, and the server of its open round.
 
     A checkpoint asks for one variable after the other. All of them are read when the first is
-    asked for, by one call of each process.
+    asked for, and written when the last was restored, by one call of each process.
 
     Attributes:
-      variables: the `ServerVariable`s.
+      saved: what checkpoints have, `_OfVariable`s.
+      step: the number of updates, of the last checkpoint that was saved or restored.
     """
 
     def __init__(self, server, workers):
         self.server = server
-        self.variables = []
+        self.saved = []
+        self.step = tf.zeros([], tf.int64)
         self._workers = workers
         self._functions = {}  # (device, ids) -> function that reads
         self._residuals, self._statistics = {}, {}  # by id, of what was read and not asked for yet
@@ -83,17 +98,31 @@ class _Kept:
         """Has all be read anew."""
         self._residuals, self._statistics = {}, {}
 
+    def remove(self, ids):
+        """Frees what workers keep of variables."""
+        for worker in range(self._workers):
+            with _if_reached(worker):
+                ops.forget_copies(self.server.local_model(), ids)
+        self.saved = [saved for saved in self.saved if saved.variable.id not in ids]
+        self._functions.clear()
+        self.forget()
+
     def residual(self, variable):
         """Returns the sum over the workers and the open round."""
         if variable.id not in self._residuals:
-            self._residuals, self._statistics = self.read(self.variables)
+            self._read_all()
         return self._residuals.pop(variable.id)
 
     def statistics(self, variable):
         """Returns those of all workers that can be reached, float32 [workers, rows + columns]."""
         if variable.id not in self._statistics:
-            self._residuals, self._statistics = self.read(self.variables)
+            self._read_all()
         return self._statistics.pop(variable.id)
+
+    def _read_all(self):
+        variables = [saved.variable for saved in self.saved if isinstance(saved, _Saved)]
+        self._residuals, self._statistics = self.read(variables)
+        self.step = self.server.step()
 
     def read(self, variables):
         """Returns residuals and statistics by id."""
@@ -114,14 +143,38 @@ class _Kept:
             }
         return residuals, {v.id: part for v, part in zip(variables, parts[1::2], strict=True)}
 
-    def write(self, op, variable, share):
-        """Writes share(number of workers that can be reached) to each of these."""
-        models = []
-        for worker in range(self._workers):
-            with _if_reached(worker):
-                models.append(self.server.local_model())
-        for model in models:
-            op(model, share(len(models)), id=variable.id)
+    def write_restored(self, uid):
+        """Writes what was restored, unless more of the same restoration, `uid`, is to come.
+
+        TensorFlow gives all objects that it finds in a checkpoint the restoration's id, and then
+        one after the other its values.
+        """
+        found = [saved for saved in self.saved if saved._update_uid == uid]
+        if any(saved.is_awaited() for saved in found):
+            return
+        restored = [saved for saved in found if saved.restored is not None]
+        self.server.set_step(self.step)
+        workers, reached = list(range(self._workers)), None
+        while reached != workers:  # once, if all can be reached
+            reached = workers
+            workers = [w for w in reached if self._write(w, restored, len(reached))]
+        for saved in restored:
+            saved.restored = None
+
+    def _write(self, worker, restored, workers):
+        """Writes a share of so many workers to one; returns whether it can be reached."""
+
+        @tf.function(autograph=False)
+        def function(values):
+            with tf.device(device):
+                model = self.server.local_model()
+                for saved, value in zip(restored, values, strict=True):
+                    saved.write(model, value, workers)
+
+        with _if_reached(worker) as device:
+            function([saved.restored for saved in restored])
+            return True
+        return False
 
     def _call(self, device, variables, read):
         """Returns the vector that read(variables) gives on a device, here."""
@@ -170,37 +223,60 @@ def _if_reached(worker):
 
 
 class _OfVariable(internals.Trackable):
+    """What a checkpoint holds of one variable.
+
+    Attributes:
+      variable: the `ServerVariable`.
+      restored: a value that is to be written to the workers, or None.
+    """
+
     def __init__(self, kept, variable):
         self._kept = kept
-        self._variable = variable
+        self.variable = variable
+        self.restored = None
+        self._restored_uid = -1
+
+    def is_awaited(self):
+        """Whether it has a part in a restoration and has not got its value yet."""
+        return self._restored_uid != self._update_uid
+
+    def _restore(self, value):
+        self.restored = value
+        self._restored_uid = self._update_uid
+        self._kept.write_restored(self._update_uid)
 
 
 class _Saved(_OfVariable):
-    """What a checkpoint holds of one variable."""
+    """The residual, the sum over all workers."""
 
     def total(self):
-        residuals, _ = self._kept.read([self._variable])
-        return residuals[self._variable.id]
+        residuals, _ = self._kept.read([self.variable])
+        return residuals[self.variable.id]
+
+    def write(self, model, value, workers):
+        ops.write_residual(model, value / workers, id=self.variable.id)
 
     def _serialize_to_tensors(self):
-        return {"residual": self._kept.residual(self._variable), "step": self._kept.server.step()}
+        return {"residual": self._kept.residual(self.variable), "step": self._kept.step}
 
     def _restore_from_tensors(self, restored_tensors):
-        self._kept.server.set_step(restored_tensors["step"])
-        residual = restored_tensors["residual"]
-        self._kept.write(ops.write_residual, self._variable, lambda workers: residual / workers)
+        self._kept.step = restored_tensors["step"]
+        self._restore(restored_tensors["residual"])
 
 
 class _SavedSecondMoment(_OfVariable):
     """The mean of the statistics of those workers that have pushed a gradient."""
 
     def _serialize_to_tensors(self):
-        statistics = self._kept.statistics(self._variable)
+        statistics = self._kept.statistics(self.variable)
         with worker_step.on_worker():
             # Zeros do not count.
             workers = tf.math.count_nonzero(tf.reduce_sum(statistics, axis=1), dtype=tf.float32)
             return {"mean": tf.math.divide_no_nan(tf.reduce_sum(statistics, axis=0), workers)}
 
+    def write(self, model, value, workers):
+        del workers
+        ops.write_second_moment(model, value, id=self.variable.id)
+
     def _restore_from_tensors(self, restored_tensors):
-        mean = restored_tensors["mean"]
-        self._kept.write(ops.write_second_moment, self._variable, lambda _: mean)
+        self._restore(restored_tensors["mean"])

@@ -1,7 +1,9 @@
 """The variables of one parameter server: what it publishes, and under which names."""
 
+import collections
 import dataclasses
 import itertools
+import weakref
 
 import tensorflow as tf
 from tf_gc.strategy import worker_step
@@ -11,7 +13,7 @@ from tf_gc import ops, schedules
 from tf_gc.compressors import Compressor, Uncompressed
 from tf_gc.compressors.server_codecs import ServerCodecs
 from tf_gc.second_moments import has_statistics, matrix_shape
-from tf_gc.traffic import ServerTraffic, ServerVariableTraffic
+from tf_gc.traffic import ServerTraffic, ServerVariableTraffic, by_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +62,10 @@ class ServerVariables:
         self._container = container
         self._workers = pushes_per_round or 1
         self._variables = {}
-        self.handles = []  # of the pulled variables
+        self._handles = {}  # of the pulled variables
+        self._channels = {}  # id of a variable -> those that it was pushed on
+        self._dead = collections.deque()  # ids of variables that are gone
+        self._retired = ()  # their traffic
         self._own_model = None
         with tf.init_scope(), self.scope():
             self.handle = ops.parameter_server(
@@ -84,6 +89,11 @@ class ServerVariables:
     @property
     def pulled_variables(self):
         return [v for v in self._variables.values() if v.is_pulled]
+
+    @property
+    def handles(self):
+        """Those of the pulled variables."""
+        return list(self._handles.values())
 
     def variable(self, id_):
         return self._variables[id_]
@@ -115,8 +125,36 @@ class ServerVariables:
             )
         self._variables[id_] = entry
         if is_pulled:
-            self.handles.append(variable.handle)
+            self._handles[id_] = variable.handle
+        # Not when the program ends, with half of TensorFlow gone.
+        weakref.finalize(variable, self._dead.append, id_).atexit = False
         return entry
+
+    def push_on(self, channel, id_):
+        """Says that a variable's gradients are pushed on a channel."""
+        self._channels.setdefault(id_, set()).add(channel)
+
+    def retire(self):
+        """Frees what the server has of variables that are gone, but for what it has counted.
+
+        Returns:
+          The ids of these variables, of which workers may have something, too.
+        """
+        ids = [self._dead.popleft() for _ in range(len(self._dead))]
+        if not ids:
+            return ids
+        self._retired = by_name(self._retired + self._variable_traffic(ids))
+        channels = sorted(set().union(*(self._channels.pop(id_, ()) for id_ in ids)))
+        with tf.init_scope():
+            with self.scope():
+                ops.forget_variables(self.handle, ids, channels)
+            if self._own_model is not None:
+                with worker_step.on_worker():
+                    ops.forget_copies(self._own_model, ids)
+        for id_ in ids:
+            del self._variables[id_]
+            self._handles.pop(id_, None)
+        return ids
 
     def multipliers(self, ids, step):
         """Returns the multipliers of the scales of variables at a step, float32 [len(ids)]."""
@@ -140,10 +178,22 @@ class ServerVariables:
 
     def traffic(self):
         """Returns the `ServerTraffic` of this server."""
+        totals = self.counters()
+        variables = self._retired + self._variable_traffic(list(self._variables))
+        counted = {key: value for key, value in totals.items() if key in _IN_TRAFFIC}
+        return ServerTraffic(
+            **counted,
+            values_pushed=sum(v.values_pushed for v in variables),
+            values_pulled=sum(v.values_pulled for v in variables),
+            second_moment_bytes_pushed=sum(v.second_moment_bytes_pushed for v in variables),
+            variables=variables,
+        )
+
+    def _variable_traffic(self, ids):
+        """Returns the traffic of variables that are still there, a tuple."""
         counts = self._statistics()
-        totals = _totals(counts)
-        variables = [
-            ServerVariableTraffic(
+        traffic = {
+            id_: ServerVariableTraffic(
                 self._variables[id_].name, str(self._variables[id_].compressor), *rest
             )
             for id_, *rest in zip(
@@ -155,15 +205,8 @@ class ServerVariables:
                 counts.bytes_pulled.numpy().tolist(),
                 strict=True,
             )
-        ]
-        counted = {key: value for key, value in totals.items() if key in _IN_TRAFFIC}
-        return ServerTraffic(
-            **counted,
-            values_pushed=sum(v.values_pushed for v in variables),
-            values_pulled=sum(v.values_pulled for v in variables),
-            second_moment_bytes_pushed=sum(v.second_moment_bytes_pushed for v in variables),
-            variables=tuple(variables),
-        )
+        }
+        return tuple(traffic[id_] for id_ in ids)
 
     def counters(self):
         """Returns all that the server counts, by name."""

@@ -28,14 +28,14 @@ def make_model(compression, seed=0):
     keras = tf.keras
     keras.backend.clear_session()  # names begin anew, as in a new process
     keras.utils.set_random_seed(seed)
-    # No checkpoint has the state of tf_keras's random numbers.
-    dropout = 0.0 if "TF_USE_LEGACY_KERAS" in os.environ else 0.2
+    if "TF_USE_LEGACY_KERAS" in os.environ:
+        keras.backend.experimental.enable_tf_random_generator()
     with strategy.scope():
         model = keras.Sequential(
             [
                 keras.layers.Dense(48, activation="relu"),
                 keras.layers.BatchNormalization(),
-                keras.layers.Dropout(dropout, seed=7),
+                keras.layers.Dropout(0.2, seed=7),
                 keras.layers.Dense(48, activation="relu"),
                 keras.layers.Dense(3),
             ]

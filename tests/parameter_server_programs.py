@@ -3,6 +3,7 @@
 Every function makes a strategy of its own on the same cluster, and returns plain values.
 """
 
+import collections
 import gc
 import importlib
 import os
@@ -16,6 +17,7 @@ from unittest import mock
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework import op_callbacks
 from tf_gc.strategy import parameter_server, second_moments
 
 import tf_gc
@@ -52,16 +54,20 @@ class Loop:
 
     Args:
       shapes: of the variables, which are zero at first.
+      strategy: None for one that is made here.
+      coordinator: the strategy's, or None.
       kwargs: of the strategy.
     """
 
-    def __init__(self, shapes=(_SHAPE,), **kwargs):
-        self.strategy = make_strategy(**kwargs)
+    def __init__(self, shapes=(_SHAPE,), strategy=None, coordinator=None, **kwargs):
+        self.strategy = strategy or make_strategy(**kwargs)
         with self.strategy.scope():
             self.variables = [
                 tf.Variable(tf.zeros(shape), name=f"variable_{i}") for i, shape in enumerate(shapes)
             ]
-        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
+        self.coordinator = coordinator or tf.distribute.coordinator.ClusterCoordinator(
+            self.strategy
+        )
         self._step = tf.function(self._push)
 
     def push(self, gradients, delay=0.0):
@@ -213,6 +219,42 @@ def strategies_in_turn():
     except tf.errors.NotFoundError:
         return False
     return True
+
+
+def models_in_turn(count, shape, directory, compression):
+    """Makes a model again and again with one strategy, and drops the one before.
+
+    After each it touches a file, named by its number, and waits until that is gone.
+
+    Returns:
+      What was pushed of each name, how many variables the server has in the end, and the names
+      that a checkpoint would have.
+    """
+    strategy = make_strategy(compression=compression)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    previous = None
+    for model in range(count):
+        loop = Loop((shape,), strategy, coordinator)
+        gradients = [gaussian(model, shape)]
+        loop.push_all([gradients] * 2)
+        if previous is not None:
+            # Its functions also pull the model before it, which is gone.
+            previous.push_all([gradients])
+        previous = loop
+        del loop
+        gc.collect()
+        mark = pathlib.Path(directory, str(model))
+        mark.touch()
+        wait_until(lambda mark=mark: not mark.exists(), "the test goes on")
+    del previous
+    gc.collect()
+    last = Loop(((30,),), strategy, coordinator)
+    last.push_all([[gaussian(0, (30,))]])
+    (server,) = strategy.extended.servers.values()
+    with tf.device(server.device):
+        known = ops.server_statistics(server.handle).ids.numpy().tolist()
+    counted = [(v.name, v.compressor, v.values_pushed) for v in strategy.traffic.variables]
+    return counted, len(known), sorted(strategy.residuals._trackable_children())
 
 
 class SecondMomentLoop(Loop):
@@ -611,6 +653,31 @@ def _statistics(loop, workers):
             read = ops.read_second_moment(model, id=variable.id, shape=[sum(variable.matrix)])
         statistics.append(read.numpy())
     return statistics
+
+
+def calls_of_restore(directory):
+    """Returns what this process calls while it restores, a Counter of ops and "function"."""
+    loop = Loop((_SHAPE,) * 5, compression=tf_gc.ThreeLC())
+    loop.push_all([[gaussian(i) for i in range(5)]])
+    checkpoint = tf.train.Checkpoint(residuals=loop.strategy.residuals)
+    path = checkpoint.save(os.path.join(directory, "residuals"))
+    before = [loop.strategy.residuals.total(f"variable_{i}").numpy() for i in range(5)]
+    loop.push_all([[gaussian(5 + i) for i in range(5)]])
+    calls = collections.Counter()
+
+    def count(op_type, inputs, attributes, outputs, op_name=None, graph=None):
+        del inputs, attributes, outputs, op_name
+        name = op_type if isinstance(op_type, str) else op_type.decode()
+        name = "function" if name.startswith("__inference") else name
+        calls[name] += graph is None and (name == "function" or name.startswith("TfGc>"))
+
+    op_callbacks.add_op_callback(count)
+    try:
+        checkpoint.restore(path)
+    finally:
+        op_callbacks.remove_op_callback(count)
+    after = [loop.strategy.residuals.total(f"variable_{i}").numpy() for i in range(5)]
+    return +calls, before, after
 
 
 def restore_elsewhere(directory):

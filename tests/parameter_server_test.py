@@ -1,5 +1,7 @@
 """The parameter-server strategy on real clusters."""
 
+import collections
+import math
 import pathlib
 import tempfile
 import unittest
@@ -8,7 +10,9 @@ import keras
 import numpy as np
 import parameter_server_programs as programs
 import parameter_server_reference as reference
+import psutil
 import server_clusters
+from absl import logging
 from absl.testing import absltest, parameterized
 
 import tf_gc
@@ -157,6 +161,16 @@ class PushAndPullTest(parameterized.TestCase):
                 np.testing.assert_array_equal(value, saved[0])
                 np.testing.assert_allclose(residual, saved[1], rtol=1e-6, atol=1e-7)
 
+    def test_restoring_calls_each_process_once(self):
+        calls, saved, restored = shared_cluster(2).run(
+            programs.calls_of_restore, self.create_tempdir().full_path
+        )
+        # TensorFlow also has it say what it would save, which is read of all.
+        read = {"function": 3, "TfGc>ServerStatistics": 1}
+        written = {"function": 2, "TfGc>SetServerStep": 1}
+        self.assertEqual(calls, collections.Counter(read) + collections.Counter(written))
+        np.testing.assert_allclose(restored, saved, rtol=1e-6, atol=1e-7)
+
 
 class SynchronousTest(parameterized.TestCase):
     def test_an_update_is_the_mean_of_a_round(self):
@@ -230,6 +244,35 @@ class SynchronousTest(parameterized.TestCase):
 
     def test_a_strategy_that_is_gone_leaves_nothing_on_its_servers(self):
         self.assertFalse(shared_cluster(1).run(programs.strategies_in_turn))
+
+    @parameterized.parameters(tf_gc.ThreeLC(), tf_gc.THC())
+    def test_models_that_are_gone_leave_nothing_behind(self, compressor):
+        shape, count, warm_up = (1024, 1024), 14, 5
+        directory = pathlib.Path(self.create_tempdir().full_path)
+        with server_clusters.ServerCluster(2) as cluster:
+            cluster.begin(programs.models_in_turn, count, shape, str(directory), compressor)
+            used = []
+            for model in range(count):
+                wait_until((directory / str(model)).exists, f"model {model} has trained")
+                used.append(
+                    [
+                        psutil.Process(pid).memory_info().rss
+                        for process, pid in cluster.pids.items()
+                        if process[0] != "chief"
+                    ]
+                )
+                (directory / str(model)).unlink()
+            counted, known, saved = cluster.result()
+        grown = np.subtract(used[-1], used[warm_up - 1])
+        logging.info("bytes that each process has grown by: %s", grown)
+        # Of a model a server has twice its size, and so has a worker.
+        self.assertLess(grown.max(), (count - warm_up) * 4 * math.prod(shape))
+        pushes = 2 * count + count - 1
+        exact = ("variable_0", "Uncompressed()", 30)
+        self.assertCountEqual(
+            counted, [("variable_0", str(compressor), pushes * math.prod(shape)), exact]
+        )
+        self.assertEqual((known, saved), (1, ["variable_0"]))
 
     def test_a_fraction_closes_a_round(self):
         _, _, traffic = shared_cluster(3).run(

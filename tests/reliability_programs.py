@@ -5,14 +5,17 @@ Every function runs in all workers at the same time, and returns plain values.
 
 import os
 import pathlib
+import socket
 import time
 
 import numpy as np
 import tensorflow as tf
 
 import tf_gc
+from tests import parameter_server_programs
 from tests.listening import listening
 from tests.waiting import wait_until
+from tf_gc import server_watch
 
 
 def rank():
@@ -88,6 +91,61 @@ def make_variable(size, timeout_seconds):
     begin = time.monotonic()
     _reducer(None, timeout_seconds, size)
     return time.monotonic() - begin
+
+
+def push_until_an_error(directory, way):
+    """Trains on parameter servers till an error ends it, or there is a file "end".
+
+    Touches "started" after the first join, and "joins" after one that has begun when there was a
+    file "stopped".
+
+    Args:
+      directory: where these files are.
+      way: how it waits: "join", for steps; "read", by itself for all variables, from then on.
+
+    Returns:
+      The error's type and message, and when it came by the clock of all processes; or None.
+    """
+    loop = parameter_server_programs.Loop(((64, 64),) * 4, compression=tf_gc.ThreeLC())
+    gradients = [_gradient(64, number) for number in range(4)]
+    try:
+        while not pathlib.Path(directory, "end").exists():
+            is_stopped = pathlib.Path(directory, "stopped").exists()
+            if is_stopped and way == "read":
+                loop.values  # noqa: B018
+            for _ in range(8):
+                loop.push(gradients)
+            loop.coordinator.join()
+            pathlib.Path(directory, "started").touch()
+            if way == "read":
+                wait_until(pathlib.Path(directory, "stopped").exists, "a server is stopped")
+            if is_stopped:
+                pathlib.Path(directory, "joins").touch()
+    except tf.errors.OpError as error:
+        return type(error).__name__, error.message, time.monotonic()
+    return None
+
+
+def wait_for_an_answer(directory):
+    """Worker 0 waits for an answer of worker 1, which says nothing but settings of HTTP/2.
+
+    Returns:
+      When its connection was closed by `server_watch`; None on worker 1.
+    """
+    cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
+    address = cluster.task_address("worker", 1)
+    if rank() == 1:
+        tf.distribute.Server(cluster, job_name="worker", task_index=1)
+        pathlib.Path(directory, "1").touch()
+        wait_until(pathlib.Path(directory, "end").exists, "the test ends")
+        return None
+    wait_until(pathlib.Path(directory, "1").exists, "the server is there")
+    with socket.create_connection(server_watch.host_and_port(address)) as connection:
+        server_watch.watch({"worker 1": address})
+        pathlib.Path(directory, "0").touch()
+        while connection.recv(1000):
+            pass
+    return time.monotonic()
 
 
 def start_late(directory, timeout_seconds):

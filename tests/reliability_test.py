@@ -12,9 +12,11 @@ from absl import logging
 from absl.testing import absltest, parameterized
 
 import tf_gc
+from tests import server_clusters
 from tests.listening import listening
 from tests.waiting import wait_until
 from tf_gc.network_namespaces import why_unavailable
+from tf_gc.server_watch import SILENCE_SECONDS
 from tf_gc.testing.cluster import Cluster
 
 # More than any limit of these tests, on a busy machine; docs/reliability.md says what is usual.
@@ -100,6 +102,17 @@ class NetworkTest(_ReliabilityTest):
             self.assertGreater(seconds, timeout_seconds)
             self.assertTrue(is_right)
 
+    def test_a_connection_of_which_packets_are_dropped_is_closed(self):
+        with Cluster(2, bandwidth="100mbit") as cluster:
+            cluster.begin(programs.wait_for_an_answer, str(self.directory))
+            for worker in range(2):
+                wait_until((self.directory / str(worker)).exists, f"worker {worker} is there")
+            begin = time.monotonic()
+            cluster.network.cut(1)
+            [end] = cluster.results([0])
+            (self.directory / "end").touch()
+        self.assertBetween(end - begin, SILENCE_SECONDS, SILENCE_SECONDS + _LONG_SECONDS)
+
     def test_a_large_message_on_a_slow_link_is_no_silence(self):
         # 2 MiB take 17 seconds, and TensorFlow's heartbeats wait behind them.
         with Cluster(2, bandwidth="1mbit") as cluster:
@@ -172,6 +185,39 @@ class StartTest(_ReliabilityTest):
         logging.info("after %.1f s", time.monotonic() - begin)
         self.assertIsInstance(error, tf.errors.AbortedError)
         self.assertIn("It has likely restarted", error.message)
+
+
+class SilentServerTest(_ReliabilityTest):
+    """SIGSTOP of a process that a chief, or a worker, of parameter servers waits for."""
+
+    @parameterized.parameters("join", "read")
+    def test_what_waits_for_a_stopped_server_ends(self, way):
+        with server_clusters.ServerCluster(2, 2) as cluster:
+            cluster.begin(programs.push_until_an_error, str(self.directory), way)
+            wait_until((self.directory / "started").exists, "training has begun")
+            begin = time.monotonic()
+            cluster.stop("ps", 1)
+            (self.directory / "stopped").touch()
+            name, message, end = cluster.result()
+        logging.info("%s after %.1f s: %s", name, end - begin, message)
+        self.assertEqual(name, "UnavailableError")
+        self.assertBetween(end - begin, SILENCE_SECONDS, SILENCE_SECONDS + _LONG_SECONDS)
+
+    def test_the_step_of_a_stopped_worker_is_taken_by_another(self):
+        with server_clusters.ServerCluster(2) as cluster:
+            cluster.begin(programs.push_until_an_error, str(self.directory), "join")
+            wait_until((self.directory / "started").exists, "training has begun")
+            cluster.stop("worker", 1)
+            (self.directory / "stopped").touch()
+            joins = self.directory / "joins"
+            wait_until(joins.exists, "a join that began after that has ended")
+            used = cluster.processor_seconds("worker", 1)
+            cluster.resume("worker", 1)
+            wait_until(
+                lambda: cluster.processor_seconds("worker", 1) > used + 1, "it takes steps again"
+            )
+            (self.directory / "end").touch()
+            self.assertIsNone(cluster.result())
 
 
 class DiskTest(_ReliabilityTest):

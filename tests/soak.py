@@ -31,6 +31,7 @@ WORKERS = 3
 MOST_GROWTH = 8 << 20
 # Of one process: pools begin a thread where all are busy, which happens late once in a while.
 MOST_THREADS = 2
+MOST_FILES = 1  # of one process: a call of `server_watch`
 _CALLS = 20  # of a run, each of which takes a part of the steps
 
 
@@ -53,7 +54,7 @@ class Run(NamedTuple):
         limits = {
             "memory": WORKERS * MOST_GROWTH,
             "threads": WORKERS * MOST_THREADS,
-            "files": 0,
+            "files": WORKERS * MOST_FILES,
         }
         return [
             name

@@ -48,7 +48,17 @@ class TrafficTest(absltest.TestCase):
         )
         since = later.since(earlier)
         self.assertEqual((since.steps, since.bytes_sent, since.bits_per_value), (3, 300, 3.0))
-        self.assertEqual([v.values_sent for v in since.variables], [3, 20, 7])
+        self.assertEqual([v.values_sent for v in since.variables], [3, 27])
+
+    def test_traffic_since_a_model_was_made_again_is_the_difference(self):
+        def kernel(values):
+            return tf_gc.VariableTraffic("kernel", "TopK()", values, values)
+
+        first, second, third = kernel(100), kernel(10), kernel(3)
+        earlier = tf_gc.Traffic(variables=(first, second))
+        later = tf_gc.Traffic(variables=(kernel(100 + 10 + 5), third))
+        [since] = later.since(earlier).variables
+        self.assertEqual((since.values_sent, since.bytes_sent), (5 + 3, 5 + 3))
 
     def test_server_traffic_since_an_earlier_one_is_the_difference(self):
         variable = tf_gc.ServerVariableTraffic("a", "Int8()", 100, 50, 0, 10, 5)

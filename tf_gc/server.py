@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from absl import app
 
-from tf_gc import launch
+from tf_gc import launch, server_watch
 
 # Steps wait in these threads for one another: with fewer, servers on two cores came to a halt.
 _MIN_INTER_OP_THREADS = 4
@@ -99,6 +99,8 @@ def _serve(task: _Task) -> None:
     except tf.errors.OpError as error:
         sys.exit(f"tf_gc.server: {name} cannot listen at {address}: {error.message}")
     print(f"{name} listens at {address}", flush=True)
+    if task.type == "worker":
+        server_watch.watch({f"ps {i}": a for i, a in enumerate(task.cluster.get("ps", []))})
     server.join()
 
 

@@ -1,6 +1,5 @@
 """What crossed the wire."""
 
-import collections
 import dataclasses
 from collections.abc import Iterable
 
@@ -23,14 +22,23 @@ def _since(now, earlier):
     return dataclasses.replace(now, **changed)
 
 
+def by_name(variables):
+    """Returns the traffic of variables, with those of one name and compressor added up."""
+    added = {}
+    for variable in variables:
+        key = variable.name, variable.compressor
+        counts = [getattr(variable, f.name) for f in dataclasses.fields(variable)[len(key) :]]
+        added[key] = [a + b for a, b in zip(added.get(key, [0] * len(counts)), counts, strict=True)]
+    return tuple(type(variables[0])(*key, *counts) for key, counts in added.items())
+
+
 def _variables_since(now, earlier):
-    before = collections.defaultdict(collections.deque)  # of one name there may be several
-    for variable in earlier:
-        before[variable.name, variable.compressor].append(variable)
-    queues = [before[variable.name, variable.compressor] for variable in now]
+    # Of one name there may be several, and by now others than before.
+    before = {(variable.name, variable.compressor): variable for variable in by_name(earlier)}
     return tuple(
-        _since(variable, queue.popleft()) if queue else variable
-        for variable, queue in zip(now, queues, strict=True)
+        _since(variable, before[key]) if key in before else variable
+        for variable in by_name(now)
+        for key in [(variable.name, variable.compressor)]
     )
 
 
@@ -129,12 +137,7 @@ class Traffic:
 
     def by_name(self) -> "Traffic":
         """Returns the same with variables of one name and compressor added up."""
-        variables = {}
-        for v in self.variables:
-            values, size = variables.get((v.name, v.compressor), (0, 0))
-            variables[v.name, v.compressor] = (values + v.values_sent, size + v.bytes_sent)
-        added = tuple(VariableTraffic(*key, *counts) for key, counts in variables.items())
-        return dataclasses.replace(self, variables=added)
+        return dataclasses.replace(self, variables=by_name(self.variables))
 
     def since(self, earlier: "Traffic") -> "Traffic":
         """Returns what was exchanged after `earlier`, a traffic of the same strategy."""

@@ -140,8 +140,9 @@ absl::Status LocalModel::Apply(const uint8_t* bytes, int64_t size,
   *version = version_ = message.version;
   *step = step_ = message.step;
   for (const uint32_t id : ids) {
-    Variable& variable = variables_[id];
-    if (variable.version != 0) variable.version = version_;
+    const auto found = variables_.find(id);
+    if (found == variables_.end() || found->second.version == 0) continue;
+    found->second.version = version_;
   }
   applied_micros_ = env_->NowMicros();
   return absl::OkStatus();
@@ -583,6 +584,10 @@ void LocalModel::WriteResidual(uint32_t id, const Tensor& residual) {
   Variable& variable = variables_[id];
   variable.residual = std::move(copy);
   variable.pending = {};
+  DropUnsettled(id);
+}
+
+void LocalModel::DropUnsettled(uint32_t id) {
   for (auto& [sequence, push] : unsettled_) {
     push.entries.erase(std::remove_if(push.entries.begin(), push.entries.end(),
                                       [=](const MessageWriter::Entry& e) {
@@ -614,6 +619,18 @@ void LocalModel::WriteSecondMoment(uint32_t id, const Tensor& statistics) {
   const float* const begin = FloatsOf(statistics);
   std::lock_guard<std::mutex> lock(mutex_);
   variables_[id].statistics.assign(begin, begin + statistics.NumElements());
+}
+
+void LocalModel::Forget(const std::vector<int64_t>& ids) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const int64_t id : ids) {
+    DropUnsettled(id);
+    variables_.erase(id);
+  }
+  // Their channels may be gone: no later push asks for these.
+  for (auto it = unsettled_.begin(); it != unsettled_.end();) {
+    it = it->second.entries.empty() ? unsettled_.erase(it) : std::next(it);
+  }
 }
 
 }  // namespace tf_gc::parameter_server

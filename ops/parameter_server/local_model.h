@@ -116,6 +116,9 @@ class LocalModel : public tensorflow::ResourceBase {
                                 tensorflow::Tensor* statistics) const;
   void WriteSecondMoment(uint32_t id, const tensorflow::Tensor& statistics);
 
+  // Frees all that there is of variables, in pushes without an answer too.
+  void Forget(const std::vector<int64_t>& ids);
+
  private:
   // THC's quantisation of a push.
   struct SentThc {
@@ -150,6 +153,7 @@ class LocalModel : public tensorflow::ResourceBase {
   absl::Status CheckDense(const DenseGradient& gradient) const;
   absl::Status CheckSparse(const SparseGradient& gradient) const;
   PushNumber NextNumber(uint32_t channel);
+  void DropUnsettled(uint32_t id);
   void Settle(uint64_t sequence, bool has_arrived,
               const kernels::ParallelFor& parallel_for);
   void EncodeDense(const DenseGradient& gradient,

@@ -37,10 +37,15 @@ void Subtract(const float* value, const float* published, int64_t n,
 
 }  // namespace
 
+PublishedModel::Variable* PublishedModel::Find(uint32_t id) {
+  const auto found = variables_.find(id);
+  return found == variables_.end() ? nullptr : &found->second;
+}
+
 void PublishedModel::Capture(const Values& values) {
   for (auto& [id, value] : values) {
-    Variable& variable = variables_.at(id);
-    if (!variable.value) SetWhole(value, &variable);
+    Variable* const variable = Find(id);
+    if (variable != nullptr && !variable->value) SetWhole(value, variable);
   }
 }
 
@@ -49,7 +54,9 @@ void PublishedModel::Publish(const Values& values, int64_t step,
   ++version_;
   bool has_encoded = false;
   for (auto& [id, value] : values) {
-    has_encoded |= PublishOne(value, parallel_for, &variables_.at(id));
+    Variable* const variable = Find(id);
+    if (variable == nullptr) continue;
+    has_encoded |= PublishOne(value, parallel_for, variable);
   }
   encodings_ += has_encoded;
   step_ = step;
@@ -57,7 +64,10 @@ void PublishedModel::Publish(const Values& values, int64_t step,
 
 void PublishedModel::PublishWhole(const Values& values) {
   ++version_;
-  for (auto& [id, value] : values) SetWhole(value, &variables_.at(id));
+  for (auto& [id, value] : values) {
+    Variable* const variable = Find(id);
+    if (variable != nullptr) SetWhole(value, variable);
+  }
 }
 
 // Returns whether it has compressed a change.

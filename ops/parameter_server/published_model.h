@@ -30,6 +30,7 @@ class PublishedModel {
  public:
   // The caller keeps `info`.
   void Add(const VariableInfo* info) { variables_[info->id].info = info; }
+  void Remove(uint32_t id) { variables_.erase(id); }
 
   // The first one is 1.
   int64_t version() const { return version_; }
@@ -39,6 +40,8 @@ class PublishedModel {
   bool HasValue(uint32_t id) const {
     return variables_.at(id).value.has_value();
   }
+
+  // Values of variables that were removed do not count.
 
   // Publishes the values of those that have none yet, in this version.
   void Capture(const Values& values);
@@ -87,6 +90,7 @@ class PublishedModel {
     std::deque<ThcScales> scales;  // as much
   };
 
+  Variable* Find(uint32_t id);  // null if it was removed
   bool PublishOne(const tensorflow::Tensor& value,
                   const kernels::ParallelFor& parallel_for, Variable* variable);
   bool EncodeDelta(const tensorflow::Tensor& value, const Variable& variable,

@@ -70,6 +70,9 @@ class Round {
   // Starts anew.
   void Clear();
 
+  // Forgets what pushes have had of a variable, with its memory.
+  void Remove(uint32_t id) { accumulators_.erase(id); }
+
  private:
   struct Accumulator {
     bool HasRoom(const PushEntry& entry) const;

@@ -80,6 +80,12 @@ Tensor SecondMoment(const Round& round, const VariableInfo& variable,
   return moments;
 }
 
+absl::Status ForgottenError(uint32_t id) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "push: variable ", id, " is gone: the program has dropped its model ",
+      "while a step with it was under way. Join the coordinator before"));
+}
+
 bool AreEqual(const VariableInfo& a, const VariableInfo& b) {
   return a.name == b.name && a.shape == b.shape && a.push.text == b.push.text &&
          a.pull.text == b.pull.text && a.start_step == b.start_step;
@@ -99,19 +105,32 @@ absl::Status Server::AddVariable(const VariableInfo& info,
                                  const WeakHandle& handle) {
   TF_GC_RETURN_IF_ERROR(CheckInfo(info, options_));
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto [added, is_new] = variables_.insert({info.id, {info, handle, {}}});
+  const auto [added, is_new] = variables_.insert(
+      {info.id, {std::make_shared<const VariableInfo>(info), handle, {}}});
   Variable& variable = added->second;
   if (is_new) {
-    model_.Add(&variable.info);
+    model_.Add(variable.info.get());
+    ids_end_ = std::max<int64_t>(ids_end_, int64_t{info.id} + 1);
     return absl::OkStatus();
   }
-  if (!AreEqual(variable.info, info)) {
+  if (!AreEqual(*variable.info, info)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "id: ", info.id, " is that of variable ", variable.info.name,
+        "id: ", info.id, " is that of variable ", variable.info->name,
         ", which was added with another name, shape, codec or start_step"));
   }
   variable.handle = handle;
   return absl::OkStatus();
+}
+
+void Server::Forget(const std::vector<int64_t>& ids,
+                    const std::vector<int64_t>& channels) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const int64_t channel : channels) channels_.erase(channel);
+  for (const int64_t id : ids) {
+    for (auto& [number, channel] : channels_) channel.round.Remove(id);
+    model_.Remove(id);
+    variables_.erase(id);
+  }
 }
 
 // ---- Reading variables
@@ -121,10 +140,10 @@ absl::Status Server::ReadValues(const std::vector<uint32_t>& ids,
   std::vector<Handle> handles;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const uint32_t id : ids) {
-      const Variable* variable = nullptr;
-      TF_GC_RETURN_IF_ERROR(Find(id, &variable));
-      handles.push_back({&variable->info, variable->handle});
+    std::vector<const Variable*> variables;
+    TF_GC_RETURN_IF_ERROR(FindThoseLeft(ids, &variables));
+    for (const Variable* variable : variables) {
+      handles.push_back({variable->info, variable->handle});
     }
   }
   return read(handles, values);
@@ -140,13 +159,33 @@ absl::Status Server::Find(uint32_t id, const Variable** variable) const {
   return absl::OkStatus();
 }
 
+absl::Status Server::FindThoseLeft(
+    const std::vector<uint32_t>& ids,
+    std::vector<const Variable*>* variables) const {
+  for (const uint32_t id : ids) {
+    if (IsForgotten(id)) continue;
+    variables->emplace_back();
+    TF_GC_RETURN_IF_ERROR(Find(id, &variables->back()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Server::CheckNotForgotten(const Push& push) const {
+  for (const PushEntry& entry : push.entries) {
+    if (IsForgotten(entry.variable->id)) {
+      return ForgottenError(entry.variable->id);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Server::FindAll(
     const std::vector<uint32_t>& ids,
     std::vector<const VariableInfo*>* variables) const {
   for (const uint32_t id : ids) {
     const Variable* variable = nullptr;
     TF_GC_RETURN_IF_ERROR(Find(id, &variable));
-    variables->push_back(&variable->info);
+    variables->push_back(variable->info.get());
   }
   return absl::OkStatus();
 }
@@ -174,17 +213,17 @@ absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
 absl::Status Server::GetHandlesForPull(const std::vector<uint32_t>& ids,
                                        std::vector<Handle>* handles) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (const uint32_t id : ids) {
-    const Variable* variable = nullptr;
-    TF_GC_RETURN_IF_ERROR(Find(id, &variable));
-    if (!model_.HasValue(id)) {
-      handles->push_back({&variable->info, variable->handle});
+  std::vector<const Variable*> variables;
+  TF_GC_RETURN_IF_ERROR(FindThoseLeft(ids, &variables));
+  for (const Variable* variable : variables) {
+    if (!model_.HasValue(variable->info->id)) {
+      handles->push_back({variable->info, variable->handle});
     }
   }
   if (!IsVersionDue()) return absl::OkStatus();
   for (const auto& [id, variable] : variables_) {
     if (model_.HasValue(id)) {
-      handles->push_back({&variable.info, variable.handle});
+      handles->push_back({variable.info, variable.handle});
     }
   }
   return absl::OkStatus();
@@ -198,17 +237,17 @@ absl::Status Server::Pull(const PullRequest& request,
                                            request.others.end());
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    std::vector<const VariableInfo*> variables;
-    TF_GC_RETURN_IF_ERROR(FindAll(ids, &variables));
+    std::vector<const Variable*> variables;
+    TF_GC_RETURN_IF_ERROR(FindThoseLeft(ids, &variables));
     writer.set_version(model_.version(), model_.step());
-    for (const VariableInfo* variable : variables) {
-      const auto other = others.find(variable->id);
+    for (const Variable* variable : variables) {
+      const uint32_t id = variable->info->id;
+      const auto other = others.find(id);
       const int64_t before = writer.size();
-      model_.AddEntries(variable->id,
-                        other == others.end() ? request.version : other->second,
-                        &writer);
-      VariableTraffic& traffic = variables_.at(variable->id).traffic;
-      traffic.values_pulled += variable->size();
+      model_.AddEntries(
+          id, other == others.end() ? request.version : other->second, &writer);
+      VariableTraffic& traffic = variables_.at(id).traffic;
+      traffic.values_pulled += variable->info->size();
       traffic.bytes_pulled += writer.size() - before;
     }
     ++pulls_;
@@ -225,14 +264,14 @@ absl::Status Server::Pull(const PullRequest& request,
 
 bool Server::Park(const PullRequest& request, int64_t ticket,
                   ParkedCalls::Call call) {
-  if (!options_.synchronous || request.patience_micros == 0 ||
-      !request.others.empty()) {
-    return false;
-  }
+  if (!options_.synchronous || request.patience_micros == 0) return false;
   const std::chrono::microseconds patience(
       std::min(request.patience_micros, kLongestPatienceMicros));
   std::lock_guard<std::mutex> lock(mutex_);
   if (request.version != model_.version()) return false;
+  for (const auto& [id, version] : request.others) {
+    if (!IsForgotten(id)) return false;
+  }
   parked_calls_.Park(ticket, ParkedCalls::Clock::now() + patience,
                      std::move(call));
   return true;
@@ -245,18 +284,20 @@ absl::Status Server::ReadPush(const uint8_t* bytes, int64_t size,
                               Push* push) const {
   Message message;
   TF_GC_RETURN_IF_ERROR(ReadMessage(Kind::kPush, bytes, size, &message));
-  *push = {message.version, message.tag, std::move(message.number), {}};
+  *push = {message.version, message.tag, std::move(message.number), {}, {}};
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (const Message::Entry& entry : message.entries) {
       const auto found = variables_.find(entry.id);
+      if (IsForgotten(entry.id)) return ForgottenError(entry.id);
       if (found == variables_.end()) {
         return absl::DataLossError(absl::StrCat("push message: no variable ",
                                                 entry.id,
                                                 " was added to this server"));
       }
-      push->entries.push_back({&found->second.info, entry.codec, entry.body,
-                               entry.size,
+      push->variables.push_back(found->second.info);
+      push->entries.push_back({found->second.info.get(), entry.codec,
+                               entry.body, entry.size,
                                model_.Scales(entry.id, message.version)});
     }
   }
@@ -270,6 +311,7 @@ absl::Status Server::AccumulatePush(const uint8_t* bytes, int64_t size,
   Push push;
   TF_GC_RETURN_IF_ERROR(ReadPush(bytes, size, parallel_for, &push));
   std::lock_guard<std::mutex> lock(mutex_);
+  TF_GC_RETURN_IF_ERROR(CheckNotForgotten(push));
   CountPush(size, push);
   Channel* const channel = FindChannel(push.channel);
   Pushes& pushes = channel->pushes[push.number.worker];
@@ -376,6 +418,7 @@ absl::Status Server::TakeGradients(const uint8_t* bytes, int64_t size,
   absl::Status status = ReadPush(bytes, size, parallel_for, &push);
   std::vector<const VariableInfo*> dense, sparse;
   std::lock_guard<std::mutex> lock(mutex_);
+  status.Update(CheckNotForgotten(push));
   status.Update(FindAll(ids, &dense));
   status.Update(FindAll(sparse_ids, &sparse));
   if (!status.ok()) return status;
@@ -473,11 +516,12 @@ absl::Status Server::SetMultipliers(
     const std::vector<std::pair<uint32_t, float>>& multipliers) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [id, multiplier] : multipliers) {
+    if (IsForgotten(id)) continue;
     const Variable* variable = nullptr;
     TF_GC_RETURN_IF_ERROR(Find(id, &variable));
     kernels::ThreeLcScaling scaling = 1;
-    TF_GC_RETURN_IF_ERROR(MakeScaling(variable->info.pull, multiplier,
-                                      variable->info.name, &scaling));
+    TF_GC_RETURN_IF_ERROR(MakeScaling(variable->info->pull, multiplier,
+                                      variable->info->name, &scaling));
     model_.SetScaling(id, scaling);
   }
   return absl::OkStatus();
@@ -486,9 +530,10 @@ absl::Status Server::SetMultipliers(
 // A version has been published. THC's scales follow from the round's norms.
 void Server::EndRound(Channel* channel) {
   for (const auto& [id, variable] : variables_) {
-    const std::vector<float>* const norms = channel->round.Norms(variable.info);
+    const VariableInfo& info = *variable.info;
+    const std::vector<float>* const norms = channel->round.Norms(info);
     if (norms == nullptr) continue;
-    const float headroom = variable.info.push.thc.headroom;
+    const float headroom = info.push.thc.headroom;
     Tensor scales = NewFloats(norms->size());
     std::transform(
         norms->begin(), norms->end(), FloatsOf(&scales),
@@ -532,11 +577,11 @@ absl::Status Server::ReadRound(uint32_t id, const ParallelFor& parallel_for,
   std::lock_guard<std::mutex> lock(mutex_);
   const Variable* variable = nullptr;
   TF_GC_RETURN_IF_ERROR(Find(id, &variable));
-  const int64_t n = variable->info.size();
+  const int64_t n = variable->info->size();
   *sum = Zeros(n);
   Tensor part = NewFloats(n);
   for (const auto& [number, channel] : channels_) {
-    channel.round.Sum(variable->info, FloatsOf(&part), parallel_for);
+    channel.round.Sum(*variable->info, FloatsOf(&part), parallel_for);
     kernels::AddResidual(FloatsOf(part), FloatsOf(*sum), n, FloatsOf(sum));
   }
   return absl::OkStatus();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -112,10 +113,16 @@ class Server : public tensorflow::ResourceBase {
   // A variable that is there already must be as it was added.
   absl::Status AddVariable(const VariableInfo& info, const WeakHandle& handle);
 
+  // Frees all that there is of variables, and of channels. Pulls, and the ends
+  // of updates, may still name them, and leave them out. Pushes of them are
+  // FailedPrecondition.
+  void Forget(const std::vector<int64_t>& ids,
+              const std::vector<int64_t>& channels);
+
   // Reads what variables hold that are there and initialized: the caller's
   // part.
   struct Handle {
-    const VariableInfo* variable;  // lives as long as the server
+    std::shared_ptr<const VariableInfo> variable;
     WeakHandle handle;
   };
   using Read = std::function<absl::Status(const std::vector<Handle>&, Values*)>;
@@ -194,7 +201,7 @@ class Server : public tensorflow::ResourceBase {
 
  private:
   struct Variable {
-    VariableInfo info;
+    std::shared_ptr<const VariableInfo> info;
     WeakHandle handle;
     VariableTraffic traffic;
   };
@@ -221,6 +228,7 @@ class Server : public tensorflow::ResourceBase {
     uint32_t channel;
     PushNumber number;
     std::vector<PushEntry> entries;
+    std::vector<std::shared_ptr<const VariableInfo>> variables;  // of entries
   };
 
   // Checks all of it. This, and what follows, does not need the mutex.
@@ -237,7 +245,14 @@ class Server : public tensorflow::ResourceBase {
                           Values* values) const;
 
   // These need it.
+  bool IsForgotten(uint32_t id) const {
+    return id < ids_end_ && variables_.count(id) == 0;
+  }
   absl::Status Find(uint32_t id, const Variable** variable) const;
+  // Leaves out what is forgotten.
+  absl::Status FindThoseLeft(const std::vector<uint32_t>& ids,
+                             std::vector<const Variable*>* variables) const;
+  absl::Status CheckNotForgotten(const Push& push) const;
   absl::Status FindAll(const std::vector<uint32_t>& ids,
                        std::vector<const VariableInfo*>* variables) const;
   Channel* FindChannel(uint32_t channel);  // makes it if need be
@@ -267,6 +282,7 @@ class Server : public tensorflow::ResourceBase {
 
   mutable std::mutex mutex_;  // of all that follows
   std::map<uint32_t, Variable> variables_;
+  int64_t ids_end_ = 0;  // all that have been added are less
   PublishedModel model_;
   std::map<uint32_t, Channel> channels_;
   int64_t whole_version_ = 1;  // the last one that PublishWhole has made

@@ -64,6 +64,14 @@ absl::Status ReadBytes(OpKernelContext* context, int index, const char* name,
   return absl::OkStatus();
 }
 
+absl::Status ReadVector(OpKernelContext* context, int index, const char* name,
+                        std::vector<int64_t>* values) {
+  TF_RETURN_IF_ERROR(CheckVector(context->input(index), name));
+  const auto input = context->input(index).flat<int64_t>();
+  values->assign(input.data(), input.data() + input.size());
+  return absl::OkStatus();
+}
+
 ReadOp::ReadOp(OpKernelConstruction* context) : OpKernel(context) {
   OP_REQUIRES_OK(context, GetId(context, "id", &id_));
   OP_REQUIRES_OK(context, context->GetAttr("shape", &shape_));

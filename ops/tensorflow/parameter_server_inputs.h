@@ -45,6 +45,10 @@ absl::Status LookupFirst(tensorflow::OpKernelContext* context, const char* name,
 absl::Status ReadBytes(tensorflow::OpKernelContext* context, int index,
                        const char* name, const uint8_t** bytes, int64_t* size);
 
+// The numbers of an input that is an int64 vector.
+absl::Status ReadVector(tensorflow::OpKernelContext* context, int index,
+                        const char* name, std::vector<int64_t>* values);
+
 // Allocates the bytes of a message, the first output.
 inline auto AllocateMessage(tensorflow::OpKernelContext* context) {
   return [context](int64_t size, uint8_t** bytes) {

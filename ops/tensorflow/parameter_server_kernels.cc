@@ -398,14 +398,10 @@ class CountedPushesOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     RefCountPtr<Server> server;
-    std::vector<int64_t> counted;
+    std::vector<int64_t> unsettled, counted;
     OP_REQUIRES_OK(context, LookupServer(context, &server));
-    OP_REQUIRES_OK(context, CheckVector(context->input(1), "unsettled"));
-    const auto unsettled = context->input(1).flat<int64_t>();
-    OP_REQUIRES_OK(
-        context,
-        server->CountedPushes(
-            {unsettled.data(), unsettled.data() + unsettled.size()}, &counted));
+    OP_REQUIRES_OK(context, ReadVector(context, 1, "unsettled", &unsettled));
+    OP_REQUIRES_OK(context, server->CountedPushes(unsettled, &counted));
     OP_REQUIRES_OK(context, SetVector(context, 0, counted));
   }
 };
@@ -496,6 +492,20 @@ class PublishWholeOp : public OpKernel {
   std::vector<uint32_t> ids_;
 };
 
+class ForgetVariablesOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<Server> server;
+    std::vector<int64_t> ids, channels;
+    OP_REQUIRES_OK(context, LookupServer(context, &server));
+    OP_REQUIRES_OK(context, ReadVector(context, 1, "ids", &ids));
+    OP_REQUIRES_OK(context, ReadVector(context, 2, "channels", &channels));
+    server->Forget(ids, channels);
+  }
+};
+
 class SetServerStepOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -580,6 +590,7 @@ TF_GC_REGISTER(DEVICE_CPU, "TfGc>BeginUpdate", BeginUpdateOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>CountedPushes", CountedPushesOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>EndUpdate", EndUpdateOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>PublishWhole", PublishWholeOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>ForgetVariables", ForgetVariablesOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>SetServerStep", SetServerStepOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>ServerStatistics", ServerStatisticsOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>ReadRound", ReadRoundOp);

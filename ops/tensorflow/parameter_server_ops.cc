@@ -43,6 +43,15 @@ absl::Status CheckMessage(InferenceContext* c) {
   return CheckVectorShape(c, 1);
 }
 
+// A handle and vectors, no outputs.
+absl::Status HandleAndVectorsShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(HandleShape(c));
+  for (int i = 1; i < c->num_inputs(); ++i) {
+    TF_RETURN_IF_ERROR(CheckVectorShape(c, i));
+  }
+  return absl::OkStatus();
+}
+
 // A handle and another scalar, no outputs.
 absl::Status TwoScalarsShape(InferenceContext* c) {
   return CheckScalars(c, 0, 2);
@@ -589,6 +598,34 @@ Tells a worker's copy what has become of pushes that no answer has come to.
 model: Handle from LocalModel.
 unsettled: From UnsettledPushes, of the same model.
 counted: From CountedPushes.
+)doc");
+
+REGISTER_OP("TfGc>ForgetVariables")
+    .Input("server: resource")
+    .Input("ids: int64")
+    .Input("channels: int64")
+    .SetIsStateful()
+    .SetShapeFn(HandleAndVectorsShape)
+    .Doc(R"doc(
+Frees what a server has of variables, when these are gone.
+
+Pulls and updates may still name them, and leave them out.
+
+server: Handle from ParameterServer.
+ids: A vector: the variables.
+channels: A vector: channels whose optimizers have updated them.
+)doc");
+
+REGISTER_OP("TfGc>ForgetCopies")
+    .Input("model: resource")
+    .Input("ids: int64")
+    .SetIsStateful()
+    .SetShapeFn(HandleAndVectorsShape)
+    .Doc(R"doc(
+Frees a worker's copies of variables, and what it has kept for their pushes.
+
+model: Handle from LocalModel.
+ids: A vector: the variables.
 )doc");
 
 REGISTER_OP("TfGc>SetServerStep")

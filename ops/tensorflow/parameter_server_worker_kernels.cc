@@ -184,13 +184,12 @@ class SettlePushOp : public OpKernel {
     OP_REQUIRES_OK(context, LookupModel(context, &model));
     OP_REQUIRES_OK(context, ReadBytes(context, 1, "push", &bytes, &size));
     OP_REQUIRES_OK(context, CheckScalar(context->input(2), "accepted"));
-    OP_REQUIRES_OK(context, CheckVector(context->input(3), "counted"));
-    const auto counted = context->input(3).flat<int64_t>();
-    OP_REQUIRES_OK(
-        context,
-        model->SettlePush(bytes, size, context->input(2).scalar<bool>()(),
-                          {counted.data(), counted.data() + counted.size()},
-                          IntraOpThreads(context)));
+    std::vector<int64_t> counted;
+    OP_REQUIRES_OK(context, ReadVector(context, 3, "counted", &counted));
+    OP_REQUIRES_OK(context, model->SettlePush(
+                                bytes, size, context->input(2).scalar<bool>()(),
+                                {counted.begin(), counted.end()},
+                                IntraOpThreads(context)));
   }
 };
 
@@ -212,14 +211,11 @@ class SettleUnsettledOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     RefCountPtr<LocalModel> model;
     OP_REQUIRES_OK(context, LookupModel(context, &model));
-    OP_REQUIRES_OK(context, CheckVector(context->input(1), "unsettled"));
-    OP_REQUIRES_OK(context, CheckVector(context->input(2), "counted"));
-    const auto unsettled = context->input(1).flat<int64_t>();
-    const auto counted = context->input(2).flat<int64_t>();
-    model->SettleUnsettled(
-        {unsettled.data(), unsettled.data() + unsettled.size()},
-        {counted.data(), counted.data() + counted.size()},
-        IntraOpThreads(context));
+    std::vector<int64_t> unsettled, counted;
+    OP_REQUIRES_OK(context, ReadVector(context, 1, "unsettled", &unsettled));
+    OP_REQUIRES_OK(context, ReadVector(context, 2, "counted", &counted));
+    model->SettleUnsettled(unsettled, {counted.begin(), counted.end()},
+                           IntraOpThreads(context));
   }
 };
 
@@ -239,6 +235,19 @@ class WriteModelOp : public OpKernel {
 
  private:
   uint32_t id_;
+};
+
+class ForgetCopiesOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<LocalModel> model;
+    std::vector<int64_t> ids;
+    OP_REQUIRES_OK(context, LookupModel(context, &model));
+    OP_REQUIRES_OK(context, ReadVector(context, 1, "ids", &ids));
+    model->Forget(ids);
+  }
 };
 
 template <absl::Status (LocalModel::*kRead)(uint32_t, const TensorShape&,
@@ -266,6 +275,7 @@ TF_GC_REGISTER(DEVICE_CPU, "TfGc>EncodePush", EncodePushOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>SettlePush", SettlePushOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>UnsettledPushes", UnsettledPushesOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>SettleUnsettled", SettleUnsettledOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>ForgetCopies", ForgetCopiesOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>ReadResidual",
                ReadModelOp<&LocalModel::ReadResidual>);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>WriteResidual",

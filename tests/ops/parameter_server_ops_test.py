@@ -552,6 +552,25 @@ class StatisticsTest(OpTestCase):
         self.assertEqual(version.split(".")[:2], tf.__version__.split(".")[:2])
 
 
+class ForgetTest(OpTestCase):
+    def test_what_is_forgotten_is_gone_on_both_sides(self):
+        cluster = Cluster([tf.Variable([1.0, 2.0]), tf.Variable([3.0])])
+        worker = Worker(cluster)
+        worker.follow()
+        worker.step([tf.constant([1.0, 1.0]), tf.constant([1.0])])
+        ops.forget_variables(cluster.server, [1], [])
+        ops.forget_copies(worker.model, [1])
+        worker.follow()  # names both
+        self.assertEqual(ops.server_statistics(cluster.server).ids.numpy().tolist(), [0])
+        np.testing.assert_array_equal(ops.read_model(worker.model, 0, [2]), [0.0, 1.0])
+        with self.assertRaises(tf.errors.FailedPreconditionError):
+            ops.read_model(worker.model, 1, [1])
+        push = worker.encode([tf.constant([1.0, 1.0]), tf.constant([1.0])])
+        with self.assertRaisesRegex(tf.errors.FailedPreconditionError, "Join the coordinator"):
+            ops.accumulate_push(cluster.server, push)
+        self.assert_invalid("ids must be a vector", ops.forget_copies, worker.model, 1)
+
+
 class ContainersTest(OpTestCase):
     def test_a_container_is_freed(self):
         first, second = (ops.local_model("model", container=f"program/{i}") for i in range(2))

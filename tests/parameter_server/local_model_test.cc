@@ -280,6 +280,31 @@ TEST(LocalModelTest, PushesFromBeforeARestoreAreForgotten) {
   ExpectNear(worker.Residual(0), Sum(restored, gradient), 1e-5f);
 }
 
+TEST(LocalModelTest, ForgottenVariablesLeaveNothing) {
+  std::vector<VariableInfo> variables = OneVariable("three_lc");
+  variables.push_back(MakeVariable(2, {100}, "three_lc", "int8"));
+  Fixture fixture(variables);
+  Worker worker(variables);
+  worker.Follow(fixture.server());
+  const Floats gradient = Gaussian(100, 3);
+  const Buffer both = worker.Push({gradient, gradient});
+  worker.Push({{2, &variables[1].push, 1, 0, ToTensor(gradient)}}, {});
+  worker.model().Forget({2});
+  EXPECT_EQ(worker.model().UnsettledPushes().size(), 3);  // `both`, for 1
+  worker.Settle(both, false);
+  ExpectNear(worker.Residual(0), gradient, 1e-6f);
+  EXPECT_EQ(worker.Residual(1), Floats(100, 0));
+  tensorflow::Tensor copy;
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      worker.model().Read(2, variables[1].shape, &copy)));
+  // Pulls that name it make it anew only where the server still has it.
+  fixture.server()->Forget({2}, {});
+  fixture.EndUpdate();
+  worker.Follow(fixture.server());
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      worker.model().Read(2, variables[1].shape, &copy)));
+}
+
 TEST(LocalModelTest, PushesAreSettledWithoutAnother) {
   const std::vector<VariableInfo> variables = OneVariable("float32");
   Fixture fixture(variables, TwoPushes());

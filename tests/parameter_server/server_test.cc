@@ -476,6 +476,56 @@ TEST(ServerTest, PullsWaitForTheNextVersion) {
   EXPECT_FALSE(park());
 }
 
+TEST(ServerTest, ForgottenVariablesAreLeftOut) {
+  for (const ServerOptions& options : {Rounds(2), Asynchronous(-1)}) {
+    Fixture fixture({MakeVariable(1, {2}), MakeVariable(2, {1})}, options);
+    Worker worker = fixture.MakeWorker();
+    const Buffer before = worker.Push({{1, 2}, {3}});
+    Accumulate(before, fixture.server());
+    fixture->Forget({2}, {});
+    EXPECT_EQ(fixture->Statistics().variables.count(2), 0);
+
+    // What was traced before still names it.
+    fixture.Set(1, {5, 6});
+    fixture.EndUpdate();
+    fixture.Refresh();
+    fixture.PublishWhole({1, 2});
+    const PullRequest request = worker.Request();
+    worker.Follow(fixture.server());
+    EXPECT_EQ(worker.Copy(0), (Floats{5, 6}));
+
+    // Nor do parked pulls wait for it.
+    PullRequest next = worker.Request();
+    next.patience_micros = 3600000000;
+    next.others = {{2, 0}};
+    EXPECT_EQ(fixture->Park(next, fixture->parked_calls().Ticket(), [] {}),
+              options.synchronous);
+
+    Gradients gradients;
+    Answer answer;
+    for (const absl::Status& status :
+         {fixture->AccumulatePush(before.data(), before.size(), true,
+                                  SingleThread, &answer),
+          fixture->TakeGradients(before.data(), before.size(), {1}, {},
+                                 SingleThread, &gradients)}) {
+      EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    }
+    const Buffer after = worker.Push({{1, 2}});
+    EXPECT_TRUE(Accumulate(after, fixture.server()).accepted);
+    EXPECT_EQ(fixture.Mean(after), (Floats{1, 2}));
+  }
+}
+
+TEST(ServerTest, ForgottenChannelsBeginAnew) {
+  Fixture fixture(OneVariable(), Rounds(2));
+  Worker worker = fixture.MakeWorker();
+  EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}, /*channel=*/7), fixture.server())
+                  .accepted);
+  fixture->Forget({}, {7});
+  EXPECT_EQ(fixture->Statistics().pushes_in_round, 0);
+  EXPECT_EQ(fixture.Round(1), (Floats{0, 0}));
+}
+
 TEST(ServerTest, AsynchronousPullsDoNotWait) {
   Fixture fixture(OneVariable(), Asynchronous(-1));
   PullRequest request = fixture.MakeWorker().Request();
@@ -656,7 +706,7 @@ TEST(ServerTest, WrongMultipliersAreInvalid) {
                              SingleThread, &version);
   };
   ExpectInvalid(end_update(1, 2), "multipliers");
-  ExpectInvalid(end_update(3, 1), "no variable 3");
+  ExpectInvalid(end_update(9, 1), "no variable 9");
   ExpectInvalid(end_update(4, 64), "must be in (0, 64)");
   ExpectOk(end_update(1, 1.5f));
   ExpectOk(end_update(2, 7));

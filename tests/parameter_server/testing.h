@@ -141,6 +141,16 @@ inline void ExpectNear(const Floats& a, const Floats& b, float tolerance) {
   }
 }
 
+// A clock that stands till it is told to go on.
+class FakeEnv : public tensorflow::EnvWrapper {
+ public:
+  FakeEnv() : EnvWrapper(tensorflow::Env::Default()) {}
+
+  uint64_t NowMicros() const override { return now; }
+
+  std::atomic<uint64_t> now{1000000};
+};
+
 // Where a message goes.
 inline std::function<absl::Status(int64_t, uint8_t**)> To(Buffer* message) {
   return [message](int64_t size, uint8_t** bytes) {

@@ -212,6 +212,7 @@ class Training {
     Observe();
   }
 
+  FakeEnv env_;  // with it the lease of an update does not depend on its speed
   std::mt19937 generator_;
   const std::vector<VariableInfo> variables_;
   FakeEnv env_;  // updates take no time, and so have no lease

@@ -11,7 +11,10 @@ import pathlib
 import sys
 import tempfile
 
+import numpy as np
+import tensorflow as tf
 from absl.testing import absltest, parameterized
+from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
 from tf_gc import launch
 
@@ -51,6 +54,18 @@ def run(program, *arguments, workers=2, ps=0, legacy_keras=False):
     if code:
         raise AssertionError(f"{program}: exit code {code}\n" + "\n".join(lines))
     return [reports[process] for process in sorted(reports)]
+
+
+def scalars(directory):
+    """Returns what TensorBoard shows of a folder: {(run, tag): values in their order}."""
+    events = EventMultiplexer().AddRunsFromDirectory(str(directory)).Reload()
+    return {
+        (run, tag): np.array([tf.make_ndarray(event.tensor_proto) for event in found])
+        for run, tags in events.Runs().items()
+        for tag in tags["tensors"]
+        for found in [events.Tensors(run, tag)]
+        if events.SummaryMetadata(run, tag).plugin_data.plugin_name == "scalars"
+    }
 
 
 class TutorialsTest(parameterized.TestCase):
@@ -104,26 +119,42 @@ class CallbacksTest(parameterized.TestCase):
                 "callbacks", "ThreeLC()", directory, "Adam", "eagerly", legacy_keras=legacy_keras
             )
         self.assertLen({r["weights"] for r in reports}, 1)
-        self.assertLess(min(reports[0]["losses"]), 1.9)  # of 2.3
+        self.assertLess(min(reports[0]["history"]["loss"]), 1.9)  # of 2.3
 
     def _check(self, compressor, optimizer, legacy_keras):
         with tempfile.TemporaryDirectory() as directory:
             reports = run("callbacks", compressor, directory, optimizer, legacy_keras=legacy_keras)
             for worker, report in enumerate(reports):
-                epochs = report["epochs"]
+                epochs, history = report["epochs"], report["history"]
                 folder = pathlib.Path(directory, f"worker_{worker}")
                 saves = worker == 0 or not legacy_keras  # tf_keras removes the others'
                 self.assertLen(list(folder.glob("*.weights.h5")), epochs if saves else 0)
-                self.assertLen(list(pathlib.Path(directory, f"logs/worker_{worker}").iterdir()), 1)
+                self.assert_shown(history, pathlib.Path(directory, "logs"), worker, folder, saves)
                 rows = pathlib.Path(directory, f"{worker}.csv").read_text().splitlines()
                 self.assertIn("bits_per_value_up", rows[0])
                 self.assertLen(rows, 1 + epochs)
-                self.assertEqual(report["val_losses"], reports[0]["val_losses"])
-                self.assertTrue(all(map(math.isfinite, report["logged"]["compression_error"])))
+                self.assertEqual(history["val_loss"], reports[0]["history"]["val_loss"])
+                self.assertTrue(all(map(math.isfinite, history["compression_error"])))
         self.assertLen(reports, 2)
         self.assertLen({r["weights"] for r in reports}, 1)
         self.assertGreater(reports[0]["accuracy"], _ACCURACY["callbacks"])
         print("callbacks", optimizer, reports[0])
+
+    def assert_shown(self, history, logs, worker, folder, saves):
+        """Checks what TensorBoard finds of both callbacks against the logs of `fit`."""
+        traffic = scalars(logs)
+        shown = scalars(folder / "tensorboard")
+        for name in ("bits_per_value_up", "bytes_sent_per_step", "compression_error"):
+            expected = np.float32(history[name])
+            written = traffic[f"worker_{worker}", f"traffic/{name}"]
+            np.testing.assert_array_equal(written, expected)
+            if saves:
+                np.testing.assert_array_equal(shown["train", f"epoch_{name}"], expected)
+        if not saves:
+            self.assertEmpty(shown)
+            return
+        for run, name in (("train", "loss"), ("validation", "val_loss")):
+            np.testing.assert_allclose(shown[run, "epoch_loss"], history[name], rtol=1e-6)
 
 
 if __name__ == "__main__":

@@ -18,15 +18,16 @@ class BackupAndRestore(tf.keras.callbacks.Callback):
 
         model.fit(dataset, epochs=10, callbacks=[tf_gc.keras.BackupAndRestore("backups")])
 
-    A backup holds the model, its optimizer, Keras 3's random seeds, epoch and batch, and of every
+    A backup holds the model, its optimizer, its layers' random numbers, epoch, batch, and of every
     worker what compression has not delivered yet, with all else in `strategy.residuals`. Every
     worker writes a part of its own, `<backup_dir>/worker-<index>`; `backup_dir` is the same for
     all, or one for each, such as a disk of its machine. `fit` begins at the first batch that the
     last backup which all workers have ended has not seen; it reads and leaves out those before in
     that epoch. With the same number of workers and a dataset that gives each epoch the same batches
-    in each run, the end is the same, bit for bit, as without an interruption (in tf_keras without
-    random layers, whose state no checkpoint has). With another number of workers each has an equal
-    share of the sums of the residuals; then all need one `backup_dir`.
+    in each run, the end is the same, bit for bit, as without an interruption (in tf_keras random
+    layers need `tf.keras.backend.experimental.enable_tf_random_generator()` for that). With another
+    number of workers each has an equal share of the sums of the residuals; then all need one
+    `backup_dir`.
 
     A kill or a full disk while a backup is written leave those before untouched. With parameter
     servers the program backs up at the ends of epochs.
