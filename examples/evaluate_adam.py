@@ -112,16 +112,10 @@ SYSTEMS = (
 )
 
 
-def _selected(what, names, choices):
-    unknown = set(names or ()) - {choice.name for choice in choices}
-    if unknown:
-        raise app.UsageError(f"--{what}: no {', '.join(sorted(unknown))}")
-    return [choice for choice in choices if names is None or choice.name in names]
-
-
 def tasks() -> list[Task]:
     """Returns the tasks that the flags ask for."""
-    return [t for t in _selected("tasks", FLAGS.tasks, TASKS) if t.program in FLAGS.programs]
+    named = evaluations.selected("tasks", FLAGS.tasks, TASKS)
+    return [task for task in named if task.program in FLAGS.programs]
 
 
 def trainings_of(
@@ -149,7 +143,7 @@ def trainings_of(
 
 
 def wanted_trainings() -> list[trainings.Training]:
-    systems = _selected("systems", FLAGS.systems, SYSTEMS)
+    systems = evaluations.selected("systems", FLAGS.systems, SYSTEMS)
     wanted = []
     if "quality" in FLAGS.measure:
         wanted += [(task, system, None) for task in tasks() for system in systems]
@@ -192,22 +186,6 @@ def quality_rows(task: Task) -> list[list[str]]:
     return lines
 
 
-def seconds_to(report: dict, metric: str, target: float) -> float | None:
-    """Returns the training time after which the metric is at most `target`; None if never.
-
-    Between the evaluations of two epochs the metric is taken to change evenly.
-    """
-    before = None
-    for epoch in report["epochs"]:
-        if epoch[metric] <= target:
-            if before is None:
-                return epoch["seconds"]
-            share = (before[metric] - target) / (before[metric] - epoch[metric])
-            return before["seconds"] + share * (epoch["seconds"] - before["seconds"])
-        before = epoch
-    return None
-
-
 def time_rows(task: Task, link: str) -> list[list[str]]:
     """Returns for every system how long it takes to the end of uncompressed training."""
     metric = evaluations.METRICS[task.program].name
@@ -217,8 +195,8 @@ def time_rows(task: Task, link: str) -> list[list[str]]:
             baseline = baseline or report
             # What uncompressed training ends with, to within what the table allows.
             target = 1.01 * baseline["epochs"][-1][metric]
-            seconds = seconds_to(report, metric, target)
-            whole = seconds_to(baseline, metric, target)
+            seconds = evaluations.seconds_to(report, metric, target)
+            whole = evaluations.seconds_to(baseline, metric, target)
             lines.append(
                 [
                     system.title,

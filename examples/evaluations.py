@@ -26,6 +26,7 @@ class Metric(NamedTuple):
     unit: str
     scale: float
     template: str
+    higher_is_better: bool = True
 
     def mean(self, reports: Sequence[dict]) -> str:
         """Returns the mean at the end of training, and behind it the value of each report."""
@@ -39,7 +40,7 @@ class Metric(NamedTuple):
 METRICS = {
     "digits": Metric("accuracy", "test accuracy (%)", 100, "{:.1f}"),
     "fashion_mnist": Metric("accuracy", "test accuracy (%)", 100, "{:.2f}"),
-    "bytes_lm": Metric("bits_per_byte", "bits a byte", 1, "{:.3f}"),
+    "bytes_lm": Metric("bits_per_byte", "bits a byte", 1, "{:.3f}", False),
 }
 
 
@@ -66,9 +67,9 @@ def _run_missing(wanted: Iterable[trainings.Training], console: rich.console.Con
     """Runs the trainings that have no report; returns whether none failed."""
     missing = [training for training in wanted if training.report() is None]
     problem = network_namespaces.why_unavailable()
-    if problem and any(training.bandwidth for training in missing):
+    if problem and any(training.needs_links for training in missing):
         console.print(f"Nothing is measured on limited links: {problem}.")
-        missing = [training for training in missing if not training.bandwidth]
+        missing = [training for training in missing if not training.needs_links]
     columns = (
         rich.progress.TextColumn("{task.description}"),
         rich.progress.BarColumn(),
@@ -88,6 +89,37 @@ def _run_missing(wanted: Iterable[trainings.Training], console: rich.console.Con
                 progress.console.print(str(error), markup=False, highlight=False)
             progress.advance(task)
     return not failed
+
+
+def selected(flag: str, names: Sequence[str] | None, choices: Sequence) -> list:
+    """Returns the choices of these names, in their own order; all without names.
+
+    Raises:
+      UsageError: a name, of what was given as --`flag`, is that of none.
+    """
+    unknown = set(names or ()) - {choice.name for choice in choices}
+    if unknown:
+        raise app.UsageError(f"--{flag}: no {', '.join(sorted(unknown))}")
+    return [choice for choice in choices if names is None or choice.name in names]
+
+
+def seconds_to(
+    report: dict, metric: str, target: float, higher_is_better: bool = False
+) -> float | None:
+    """Returns the training time after which the metric is as good as `target`; None if never.
+
+    Between the evaluations of two epochs the metric is taken to change evenly.
+    """
+    before = None
+    for epoch in report["epochs"]:
+        is_reached = epoch[metric] >= target if higher_is_better else epoch[metric] <= target
+        if is_reached:
+            if before is None:
+                return epoch["seconds"]
+            share = (before[metric] - target) / (before[metric] - epoch[metric])
+            return before["seconds"] + share * (epoch["seconds"] - before["seconds"])
+        before = epoch
+    return None
 
 
 def write_table(

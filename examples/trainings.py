@@ -3,6 +3,7 @@
 import collections
 import json
 import pathlib
+import re
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -19,10 +20,19 @@ flags.DEFINE_string(
 
 _HERE = pathlib.Path(__file__).parent
 _LAST_LINES = 60  # of all workers together
+_END_OF_EPOCH = re.compile(r"epoch (\d+)/")
 
 
 class TrainingFailedError(RuntimeError):
     """A training did not end well; the message holds its last lines."""
+
+
+class Phase(NamedTuple):
+    """Links from an epoch on."""
+
+    epoch: int  # the first is 1
+    bandwidth: str
+    latency: str
 
 
 class Training(NamedTuple):
@@ -36,6 +46,12 @@ class Training(NamedTuple):
     workers: int
     servers: int = 0
     bandwidth: str | None = None  # of the links; None: the loopback interface
+    phases: tuple[Phase, ...] = ()  # of links that change; the first is that of epoch 1
+
+    @property
+    def needs_links(self) -> bool:
+        """Whether it runs in network namespaces."""
+        return bool(self.bandwidth or self.phases)
 
     def report(self) -> dict | None:
         """Returns what was measured, or None if it has not been."""
@@ -54,9 +70,17 @@ class Training(NamedTuple):
           TrainingFailedError: it failed.
         """
         last_lines = collections.deque(maxlen=_LAST_LINES)
+        networks = []
+        phases = {phase.epoch: phase for phase in self.phases}
+
+        def begin_epoch(epoch):
+            if phase := phases.get(epoch):
+                networks[0].change(bandwidth=phase.bandwidth, latency=phase.latency)
 
         def keep(line):
             last_lines.append(f"{line.process}: {line.text}")
+            if line.process == "worker 0" and (end := _END_OF_EPOCH.match(line.text)):
+                begin_epoch(int(end[1]) + 1)
             if on_line:
                 on_line(line)
 
@@ -68,8 +92,10 @@ class Training(NamedTuple):
             command,
             workers=self.workers,
             ps=self.servers,
-            bandwidth=self.bandwidth,
+            bandwidth=self.phases[0].bandwidth if self.phases else self.bandwidth,
+            latency=self.phases[0].latency if self.phases else None,
             on_line=keep,
+            on_network=networks.append,
         )
         if code:
             raise TrainingFailedError(f"{self.title}: exit code {code}\n" + "\n".join(last_lines))

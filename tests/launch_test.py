@@ -94,6 +94,16 @@ def _is_alive(pid):
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
+def _children_of(pid, program):
+    """Returns those whose command line names this program."""
+    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [
+        int(child)
+        for child in children
+        if program in pathlib.Path(f"/proc/{child}/cmdline").read_text()
+    ]
+
+
 def _namespaces_of(pid):
     return [path.name for path in pathlib.Path("/run/netns").glob(f"tf_gc-{pid}-*")]
 
@@ -207,12 +217,22 @@ class CommandLineTest(_LaunchTest):
             "workers",
             "ps",
             "bandwidth",
+            "latency",
+            "link_changes",
             "grace",
             "max_restarts",
             "log_dir",
             "module, -m",
         ):
             self.assertIn(f"\n  --{flag}\n", result.stdout.decode())
+        for subcommand in ("[flags] probe", "report [--output run.png] run.json"):
+            self.assertIn(f"tf_gc-launch {subcommand}\n", result.stdout.decode())
+
+    @parameterized.parameters("probe", "report")
+    def test_a_script_with_the_name_of_a_subcommand_can_be_run(self, name):
+        program = self.write('print("the script")', name)
+        result = self.command_line(f"./{name}", cwd=os.path.dirname(program))
+        self.assertEqual(result.stdout, b"[worker 0] the script\n")
 
     @parameterized.parameters(
         ([], b"no program given"),
@@ -221,6 +241,9 @@ class CommandLineTest(_LaunchTest):
         (["--ps=-1", __file__], b"--ps=-1"),
         (["--bandwidth=100mb", __file__], b"100mb"),
         (["--bandwidth=0gbit", __file__], b"0gbit"),
+        (["--latency=5", __file__], b"latency '5' is not a time"),
+        (["--link_changes=absent.csv", __file__], b"absent.csv"),
+        ([f"--link_changes={__file__}", __file__], b"must name the columns"),
         (["--wrokers=2", __file__], b"wrokers"),
         (["--ps=1", "probe"], b"probe measures the links between workers: leave out --ps"),
     )
@@ -665,6 +688,53 @@ if config["task"] == {{"type": "worker", "index": 0}}:
         self.assertEqual(self.texts(lines, "tf_gc-launch"), ["sending SIGINT to chief"])
 
 
+class LinkChangesTest(_LaunchTest):
+    def read(self, text):
+        return launch.read_link_changes(self.create_tempfile("links.csv", text).full_path)
+
+    def test_a_line_is_a_change_and_an_empty_field_none(self):
+        self.assertEqual(
+            self.read(
+                "seconds,bandwidth,latency,process\n"
+                "0,100mbit,1ms,\n"
+                "2.5, 10mbit,,worker 1\n"
+                "\n"
+                "60,,20ms\n"
+            ),
+            [
+                launch.LinkChange(0.0, "100mbit", "1ms"),
+                launch.LinkChange(2.5, bandwidth="10mbit", process="worker 1"),
+                launch.LinkChange(60.0, latency="20ms"),
+            ],
+        )
+
+    def test_columns_may_be_absent_and_in_any_order(self):
+        self.assertEqual(self.read("latency,seconds\n5ms,3\n"), [launch.LinkChange(3, None, "5ms")])
+
+    @parameterized.parameters(
+        ("", ":1: must name the columns"),
+        ("0,100mbit,5ms\n", ":1: must name the columns"),
+        ("seconds,process\n", ":1: must name the columns"),
+        ("seconds,bandwidth,speed\n", ":1: must name the columns"),
+        ("seconds,bandwidth\n", "has no changes"),
+        ("seconds,bandwidth\nsoon,1mbit\n", ":2: seconds is 'soon', must be a number"),
+        ("seconds,bandwidth\n-1,1mbit\n", ":2: seconds is '-1'"),
+        ("seconds,bandwidth\ninf,1mbit\n", ":2: seconds is 'inf'"),
+        ("seconds,bandwidth\n,1mbit\n", ":2: seconds is ''"),
+        ("seconds,bandwidth\n0,1mbit\n1,fast\n", ":3: bandwidth 'fast' is not a rate"),
+        ("seconds,latency\n0,5\n", ":2: latency '5' is not a time"),
+        ("seconds,latency\n0,5ms,9\n", ":2: has more fields than columns"),
+        ("seconds,latency\n0,\n", ":2: changes neither bandwidth nor latency"),
+    )
+    def test_the_error_says_which_line_is_wrong(self, text, message):
+        with self.assertRaisesRegex(ValueError, message):
+            self.read(text)
+
+    def test_a_change_of_a_process_that_does_not_exist_is_an_error(self):
+        with self.assertRaisesRegex(ValueError, "'worker 2'.*none of.*worker 0, worker 1$"):
+            self.run_program("pass", link_changes=[launch.LinkChange(0, "1mbit", None, "worker 2")])
+
+
 class SignalTest(_LaunchTest):
     @parameterized.parameters(signal.SIGINT, signal.SIGTERM)
     def test_a_signal_reaches_every_worker(self, number):
@@ -762,6 +832,75 @@ class BandwidthTest(_LaunchTest):
         megabits_per_second = size * 8e-6 / float(*self.texts(lines, "worker 0"))
         self.assertBetween(megabits_per_second, 5, 30)
 
+    def test_links_change_while_processes_run(self):
+        code, lines = self.run_program(
+            """
+            host, port = config["cluster"]["worker"][0].split(":")
+            def receive(connection):
+                while connection.recv(1):
+                    connection.sendall(b"x")
+            if index == 0:
+                with socket.create_server((host, int(port))) as server:
+                    receive(server.accept()[0])
+            else:
+                deadline = time.monotonic() + 30
+                while True:
+                    try:
+                        connection = socket.create_connection((host, int(port)))
+                        break
+                    except OSError:
+                        assert time.monotonic() < deadline
+                        time.sleep(0.1)
+                def round_trip():
+                    begin = time.monotonic()
+                    connection.sendall(b"x")
+                    connection.recv(1)
+                    return time.monotonic() - begin
+                print(min(round_trip() for _ in range(20)))
+                wait_until(lambda: min(round_trip(), round_trip(), round_trip()) > 0.15)
+                print(min(round_trip() for _ in range(20)))
+            """,
+            bandwidth="100mbit",
+            latency="5ms",
+            link_changes=[
+                launch.LinkChange(4.0, latency="80ms"),
+                launch.LinkChange(0.0, latency="20ms", process="worker 1"),
+            ],
+        )
+        self.assertEqual(code, 0)
+        before, after = map(float, self.texts(lines, "worker 1"))
+        self.assertBetween(before, 0.025, 0.035)
+        self.assertBetween(after, 0.16, 0.17)
+        self.assertEqual(self.texts(lines, "tf_gc-launch"), ["4 s: all links: latency 80ms"])
+
+    def test_a_caller_can_change_links_when_it_likes(self):
+        networks = []
+
+        def on_line(line):
+            networks[0].change(latency="50ms")
+
+        code, _ = self.run_program(
+            """
+            print("change")
+            # Nobody listens, but the refusal takes a round trip.
+            def seconds():
+                host, port = config["cluster"]["worker"][1 - index].split(":")
+                begin = time.monotonic()
+                try:
+                    socket.create_connection((host, int(port)))
+                except ConnectionRefusedError:
+                    return time.monotonic() - begin
+            wait_until(lambda: seconds() >= 0.1)
+            pathlib.Path(sys.argv[0] + str(index)).touch()
+            wait_until(lambda: os.path.exists(sys.argv[0] + str(1 - index)))
+            """,
+            bandwidth="100mbit",
+            on_line=on_line,
+            on_network=networks.append,
+        )
+        self.assertEqual(code, 0)
+        self.assertLen(networks, 1)
+
     def test_a_process_reaches_itself_but_not_the_host(self):
         with socket.create_server(("0.0.0.0", 0)) as host:
             _, lines = self.run_program(
@@ -802,6 +941,13 @@ class BandwidthTest(_LaunchTest):
         self.assertEqual(process.returncode, 128 + number)
         self.assertFalse(any(map(_is_alive, pids)))
         self.assertEmpty(_namespaces_of(process.pid))
+
+    def test_nothing_holds_packets_back_when_the_launcher_was_killed(self):
+        with self.background(_SLEEP, "--latency=5ms") as (process, _):
+            (relay,) = _children_of(process.pid, "delay_relay.py")
+            process.kill()
+            process.wait()
+            _wait_until(lambda: not _is_alive(relay))
 
     def test_the_next_launch_removes_what_a_killed_one_left(self):
         with self.background(_SLEEP, "--bandwidth=100mbit") as (process, pids):

@@ -1,4 +1,4 @@
-"""A private network for the processes of one launch, with a rate limit on every link.
+"""A private network for the processes of one launch, with a rate limit and a delay on every link.
 
 Each process has a network namespace of its own, linked to a bridge that lives in one more
 namespace, so nothing of the host's own network is touched:
@@ -7,6 +7,12 @@ namespace, so nothing of the host's own network is touched:
     eth0 (uplink limit)  <-- veth --> port0 (downlink limit) --+
                                                                +-- bridge
     eth0 (uplink limit)  <-- veth --> port1 (downlink limit) --+
+
+The limits are tc's token buckets (tbf). A delay is the work of one process of ours, as tc's netem
+is not in every kernel (`delay_relay`). It serves a TAP device on the bridge. Ports with a delay
+redirect IP packets that come from their process to this device, from where they enter the bridge:
+
+    eth0 --> port0 --> delay, held back there --> bridge --> port1 --> eth0
 
 A namespace outlives the program that made it, so names carry the owner's process id and start
 time: the next launch removes those whose owner was killed before it could clean up.
@@ -20,11 +26,15 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
+
+from tf_gc import delay_relay
 
 # Bridges of different launches never meet, so all may use the same addresses.
 _SUBNET = ipaddress.ip_network("10.77.0.0/16")
-_UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+_RATES = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _NAME = re.compile(r"tf_gc-(?P<pid>\d+)-(?P<start>\d+)-\d+-(?:switch|worker\d+)")
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -43,11 +53,28 @@ def bits_per_second(bandwidth: str) -> int:
     Raises:
       ValueError: the text is not a positive number followed by kbit, mbit or gbit.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", bandwidth.lower())
-    bits = round(float(match[1]) * _UNITS[match[2]]) if match else 0
-    if not bits:
+    bits = round(_number(bandwidth, _RATES))
+    if bits <= 0:
         raise ValueError(f"bandwidth {bandwidth!r} is not a rate such as 10mbit, 100mbit or 1gbit")
     return bits
+
+
+def latency_seconds(latency: str) -> float:
+    """Returns the time that a text such as "5ms", "250us" or "0.1s" means.
+
+    Raises:
+      ValueError: the text is not a number followed by us, ms or s.
+    """
+    seconds = _number(latency, _TIMES)
+    if seconds < 0:
+        raise ValueError(f"latency {latency!r} is not a time such as 250us, 5ms or 0.1s")
+    return seconds
+
+
+def _number(text, units):
+    """Returns the number that `text` means, negative where it means none."""
+    match = re.fullmatch(rf"(\d+(?:\.\d+)?)({'|'.join(units)})", text.lower())
+    return float(match[1]) * units[match[2]] if match else -1.0
 
 
 def why_unavailable() -> str | None:
@@ -82,18 +109,25 @@ class NetworkNamespaces:
       namespaces: the name of each process's namespace.
     """
 
-    def __init__(self, size: int, bandwidth: str):
+    def __init__(self, size: int, bandwidth: str | None = None, latency: str | None = None):
         """Checks the arguments; the namespaces are made on entry.
 
         Args:
           size: number of processes.
-          bandwidth: limit of each link in each direction, for instance "100mbit".
+          bandwidth: limit of each link in each direction, for instance "100mbit"; None: no limit.
+          latency: how long each packet is on its way from one process to another, for instance
+            "5ms": half of a round trip; None: no longer than it takes.
         """
-        self._bits_per_second = bits_per_second(bandwidth)
+        for text, parse in ((bandwidth, bits_per_second), (latency, latency_seconds)):
+            if text is not None:
+                parse(text)
+        self._bandwidth, self._latency = bandwidth, latency
         self.addresses = [str(_SUBNET[i + 1]) for i in range(size)]
         prefix = f"tf_gc-{os.getpid()}-{_start_time(os.getpid())}-{next(_serial)}"
         self._switch = f"{prefix}-switch"
         self.namespaces = [f"{prefix}-worker{i}" for i in range(size)]
+        self._relay: subprocess.Popen | None = None  # once there has been a latency
+        self._delayed: set[int] = set()  # processes
 
     def __enter__(self) -> "NetworkNamespaces":
         problem = why_unavailable()
@@ -101,10 +135,12 @@ class NetworkNamespaces:
             raise NetworkNamespaceError(problem)
         remove_stale()
         with contextlib.ExitStack() as cleanup:
+            self._cleanup = cleanup
             self._make_switch(cleanup)
             for index, namespace in enumerate(self.namespaces):
                 self._make_worker(cleanup, namespace)
                 self._link(index)
+            self.change(bandwidth=self._bandwidth, latency=self._latency)
             self._cleanup = cleanup.pop_all()
         return self
 
@@ -115,13 +151,40 @@ class NetworkNamespaces:
         """Returns the command that runs `command` in the namespace of process `index`."""
         return [_tool("ip"), "netns", "exec", self.namespaces[index], *command]
 
+    def change(
+        self, index: int | None = None, *, bandwidth: str | None = None, latency: str | None = None
+    ) -> None:
+        """Changes the links of all processes, or of process `index`, from now on.
+
+        Args:
+          index: of the process whose link changes; None: all links.
+          bandwidth: limit in each direction; None: as it was.
+          latency: how long what the process sends is on its way to any other; None: as it was.
+
+        Raises:
+          ValueError: a text is not a rate, or not a time.
+          NetworkNamespaceError: the kernel refuses, or what holds packets back has ended.
+        """
+        for i in range(len(self.namespaces)) if index is None else [index]:
+            if bandwidth is not None:
+                self._limit(self.namespaces[i], "eth0", bits_per_second(bandwidth))
+                self._limit(self._switch, f"port{i}", bits_per_second(bandwidth))
+            if latency is not None:
+                self._delay(i, latency_seconds(latency))
+
     def cut(self, index: int) -> None:
         """Drops what process `index` sends and what is sent to it; neither end is told."""
+        if index in self._delayed:
+            _run("tc", "-n", self._switch, "qdisc", "del", "dev", f"port{index}", "ingress")
         _run("ip", "-n", self._switch, "link", "set", f"port{index}", "nomaster")
 
     def _make_switch(self, cleanup: contextlib.ExitStack) -> None:
         _add(self._switch, cleanup)
-        _run("ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge")
+        # It learns addresses from ARP alone where packets are delayed, so it must not forget them.
+        _run(
+            *("ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge"),
+            *("ageing_time", "100000000"),
+        )
         _run("ip", "-n", self._switch, "link", "set", "bridge", "up")
 
     def _make_worker(self, cleanup: contextlib.ExitStack, namespace: str) -> None:
@@ -137,20 +200,72 @@ class NetworkNamespaces:
         )
         _run("ip", "-n", worker, "address", "add", address, "dev", "eth0")
         _run("ip", "-n", self._switch, "link", "set", port, "master", "bridge")
-        self._limit(worker, "eth0")
-        self._limit(self._switch, port)
         _run("ip", "-n", worker, "link", "set", "eth0", "up")
         _run("ip", "-n", self._switch, "link", "set", port, "up")
 
-    def _limit(self, namespace: str, device: str) -> None:
-        """Limits what leaves `namespace` through `device`."""
+    def _limit(self, namespace: str, device: str, rate: int) -> None:
+        """Limits what leaves `namespace` through `device`, now or anew."""
         # Short bursts, so that small messages are slowed as on a real link; at high rates the
         # bucket must last from one timer interrupt to the next.
-        burst = max(4000, self._bits_per_second // 8 // 4000)
+        burst = max(4000, rate // 8 // 4000)
         _run(
-            *("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf"),
-            *("rate", f"{self._bits_per_second}bit", "burst", f"{burst}b", "latency", "400ms"),
+            *("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf"),
+            *("rate", f"{rate}bit", "burst", f"{burst}b", "latency", "400ms"),
         )
+
+    def _delay(self, index: int, seconds: float) -> None:
+        """Sets how long what process `index` sends is held back."""
+        if not seconds and index not in self._delayed:
+            return
+        self._relay = self._relay or self._start_relay()
+        try:
+            self._relay.stdin.write(f"{self.addresses[index]} {seconds}\n".encode())
+        except BrokenPipeError as error:
+            raise NetworkNamespaceError("the relay that holds packets back has ended") from error
+        if index not in self._delayed:
+            self._redirect(index)
+            self._delayed.add(index)
+
+    def _start_relay(self) -> subprocess.Popen:
+        relay = subprocess.Popen(
+            [
+                *(_tool("ip"), "netns", "exec", self._switch),
+                *(sys.executable, "-I", delay_relay.__file__, "delay"),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C in the terminal must not stop it
+        )
+        self._cleanup.callback(_end_relay, relay)
+        if not relay.stdout.readline():
+            message = relay.stderr.read().decode().strip().rpartition("\n")[2]
+            raise NetworkNamespaceError(f"a latency needs TAP devices (/dev/net/tun): {message}")
+        # Nothing but what is redirected may reach the relay.
+        _run("ip", "-n", self._switch, "link", "set", "delay", "txqueuelen", "10000")
+        _run("ip", "-n", self._switch, "link", "set", "delay", "master", "bridge")
+        _run(
+            *("ip", "-n", self._switch, "link", "set", "delay", "type", "bridge_slave"),
+            *("learning", "off", "flood", "off", "mcast_flood", "off", "bcast_flood", "off"),
+        )
+        _run("ip", "-n", self._switch, "link", "set", "delay", "up")
+        return relay
+
+    def _redirect(self, index: int) -> None:
+        """Makes the IP packets that come from process `index` pass the relay."""
+        port = ("dev", f"port{index}")
+        _run("tc", "-n", self._switch, "qdisc", "add", *port, "ingress")
+        _run(
+            *("tc", "-n", self._switch, "filter", "add", *port, "ingress", "protocol", "ip"),
+            *("u32", "match", "u32", "0", "0"),
+            *("action", "mirred", "egress", "redirect", "dev", "delay"),
+        )
+
+
+def _end_relay(relay: subprocess.Popen) -> None:
+    with relay:  # which closes its standard input, and waits
+        pass
 
 
 def enter(namespace: str) -> None:

@@ -2,6 +2,7 @@
 
     tf_gc-launch --workers 4 train.py --epochs 3
     tf_gc-launch --workers 4 --bandwidth 100mbit -m my_package.train --epochs 3
+    tf_gc-launch --workers 4 --link_changes links.csv train.py --epochs 3
     tf_gc-launch --workers 4 --ps 1 train.py --epochs 3
 
 Every process gets TF_CONFIG and is otherwise an ordinary run of the program, or with parameter
@@ -10,8 +11,17 @@ from Python. TensorFlow is not imported here, so starting costs nothing.
 """
 
 from tf_gc.launch.command_line import main
+from tf_gc.launch.link_changes import LinkChange, read_link_changes
 from tf_gc.launch.output import OutputLine
 from tf_gc.launch.processes import free_ports, remove_proxies
 from tf_gc.launch.supervision import launch
 
-__all__ = ["OutputLine", "free_ports", "launch", "main", "remove_proxies"]
+__all__ = [
+    "LinkChange",
+    "OutputLine",
+    "free_ports",
+    "launch",
+    "main",
+    "read_link_changes",
+    "remove_proxies",
+]

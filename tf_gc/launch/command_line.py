@@ -1,20 +1,23 @@
 """The command tf_gc-launch."""
 
+import importlib
 import os
 import signal
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from absl import flags
 
 from tf_gc import network_namespaces
+from tf_gc.launch.link_changes import read_link_changes
 from tf_gc.launch.supervision import launch
 
 _USAGE = """\
 usage: tf_gc-launch [flags] script.py [arguments of the script]
        tf_gc-launch [flags] -m package.module [arguments of the module]
-       tf_gc-launch [flags] probe
+{subcommands}
 
 Runs one program as a cluster of processes on this machine, with TF_CONFIG set for
 tf.distribute. Everything after the program's name is passed on to it untouched.
@@ -22,11 +25,19 @@ tf.distribute. Everything after the program's name is passed on to it untouched.
 Without --ps, every worker runs the program. With --ps, the workers and the parameter servers
 run tf_gc.server, and the program runs once, as the chief.
 
-probe measures the links between the workers, and prints a table of their latencies and bandwidths.
-On several machines, run python -m tf_gc.adaptive.probe on each, with its TF_CONFIG.
+To probe the links of several machines, run python -m tf_gc.adaptive.probe on each, with its
+TF_CONFIG.
 
 flags:
 {flags}
+
+--link_changes is a CSV file. Its first line names the columns, an empty field stands for no change,
+or for all processes, and seconds count from the start of the processes:
+
+  seconds,bandwidth,latency,process
+  0,100mbit,1ms,
+  60,10mbit,,
+  90,,20ms,worker 1
 
 Ctrl-C is forwarded to all processes that run the program; pressed twice, it kills them. When one
 of them fails, the others have --grace seconds to notice and to say so, then they are stopped;
@@ -42,9 +53,40 @@ signal that stopped the launch; 2 for wrong flags; 1 when the network cannot be 
 examples:
   tf_gc-launch --workers 2 train.py
   tf_gc-launch --workers 2 --ps 1 train.py
-  sudo tf_gc-launch --workers 4 --bandwidth 100mbit train.py --epochs 3
+  sudo tf_gc-launch --workers 4 --bandwidth 100mbit --latency 5ms train.py --epochs 3
+  sudo tf_gc-launch --workers 4 --link_changes links.csv train.py --epochs 3
   sudo tf_gc-launch --workers 4 --bandwidth 100mbit probe
+  tf_gc-launch report run.json
+
+A script in the working directory that is called as a subcommand is run as ./probe or ./report.
 """
+
+
+class _Subcommand(NamedTuple):
+    """What stands in place of a program, and is a module of ours."""
+
+    usage: str
+    summary: str
+    module: str
+    # Whether all workers run it; else this process calls its main(argv), which returns the exit
+    # code, with argv from the subcommand's name on.
+    on_workers: bool
+
+
+_SUBCOMMANDS = {
+    "probe": _Subcommand(
+        "[flags] probe",
+        "measures the links between the workers, and prints their latencies and bandwidths",
+        "tf_gc.adaptive.probe",
+        on_workers=True,
+    ),
+    "report": _Subcommand(
+        "report [--output run.png] run.json",
+        "draws what an adaptive run did, of which it has written run.json",
+        "tf_gc.launch.report",
+        on_workers=False,
+    ),
+}
 
 
 def _define_flags() -> flags.FlagValues:
@@ -67,6 +109,21 @@ def _define_flags() -> flags.FlagValues:
         "Limit of each process's link in each direction, for instance 10mbit, 100mbit or 1gbit. "
         "Every process gets a network namespace of its own; needs root, and ip and tc (Debian's "
         "package iproute2). Default: no limit, all on the loopback interface.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "latency",
+        None,
+        "How long each packet is on its way from one process to another, half of a round trip, for "
+        "instance 500us or 5ms. Needs what --bandwidth needs, and /dev/net/tun. Default: no longer "
+        "than it takes.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "link_changes",
+        None,
+        "File that says when bandwidth and latency change while the job runs, see below. What it "
+        "does not say of second 0 is as --bandwidth and --latency have it.",
         flag_values=values,
     )
     flags.DEFINE_float(
@@ -100,15 +157,27 @@ def _define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     flags.DEFINE_boolean("help", False, "Show this text.", short_name="h", flag_values=values)
-    flags.register_validator("bandwidth", _check_bandwidth, flag_values=values)
+    for name, parse in (
+        ("bandwidth", network_namespaces.bits_per_second),
+        ("latency", network_namespaces.latency_seconds),
+        ("link_changes", read_link_changes),
+    ):
+        flags.register_validator(name, _parses(parse), flag_values=values)
     return values
 
 
-def _check_bandwidth(bandwidth: str | None) -> bool:
-    try:
-        return bandwidth is None or network_namespaces.bits_per_second(bandwidth) > 0
-    except ValueError as error:
-        raise flags.ValidationError(str(error)) from error
+def _parses(parse: Callable[[str], object]) -> Callable[[str | None], bool]:
+    """Returns a validator of texts that `parse` takes."""
+
+    def check(text):
+        try:
+            if text is not None:
+                parse(text)
+        except (OSError, ValueError) as error:
+            raise flags.ValidationError(str(error)) from error
+        return True
+
+    return check
 
 
 def _usage(values: flags.FlagValues) -> str:
@@ -122,7 +191,11 @@ def _usage(values: flags.FlagValues) -> str:
             flag.help + default, 90, initial_indent=indent, subsequent_indent=indent
         )
         entries.append(f"  {title}\n{text}")
-    return _USAGE.format(flags="\n".join(entries))
+    subcommands = [
+        f"       tf_gc-launch {subcommand.usage}\n           {subcommand.summary}"
+        for subcommand in _SUBCOMMANDS.values()
+    ]
+    return _USAGE.format(flags="\n".join(entries), subcommands="\n".join(subcommands))
 
 
 def _command(program: Sequence[str], is_module: bool, ps: int) -> list[str]:
@@ -135,11 +208,11 @@ def _command(program: Sequence[str], is_module: bool, ps: int) -> list[str]:
         raise flags.Error("no program given")
     if is_module:
         return [sys.executable, "-u", "-m", *program]
+    if program[0] in _SUBCOMMANDS:
+        if ps:
+            raise flags.Error(f"{program[0]} measures the links between workers: leave out --ps")
+        return [sys.executable, "-u", "-m", _SUBCOMMANDS[program[0]].module, *program[1:]]
     if not os.path.exists(program[0]):
-        if program[0] == "probe" and ps == 0:
-            return [sys.executable, "-u", "-m", "tf_gc.adaptive.probe", *program[1:]]
-        if program[0] == "probe":
-            raise flags.Error("probe measures the links between workers: leave out --ps")
         raise flags.Error(f"no such file: {program[0]}")
     return [sys.executable, "-u", *program]
 
@@ -152,6 +225,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if values.help:
             print(_usage(values), end="")
             return 0
+        subcommand = _SUBCOMMANDS.get(program[0]) if program and not values.module else None
+        if subcommand and not subcommand.on_workers:
+            return importlib.import_module(subcommand.module).main(program)
         command = _command(program, values.module, values.ps)
     except flags.Error as error:
         print(f"tf_gc-launch: {error}\nTry tf_gc-launch --help.", file=sys.stderr)
@@ -164,13 +240,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             workers=values.workers,
             ps=values.ps,
             bandwidth=values.bandwidth,
+            latency=values.latency,
+            link_changes=read_link_changes(values.link_changes) if values.link_changes else (),
             grace=values.grace,
             max_restarts=values.max_restarts,
             log_dir=values.log_dir,
         )
     except network_namespaces.NetworkNamespaceError as error:
-        print(f"tf_gc-launch: --bandwidth: {error}", file=sys.stderr)
+        print(f"tf_gc-launch: limited links: {error}", file=sys.stderr)
         return 1
+    except ValueError as error:  # a change of a process that does not exist
+        print(f"tf_gc-launch: --link_changes: {error}", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # whoever read the output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE

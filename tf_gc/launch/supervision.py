@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from tf_gc import network_namespaces
+from tf_gc.launch.link_changes import LinkChange
 from tf_gc.launch.output import CHUNK, LAUNCHER, LineBuffer, OutputLine, Printer
 from tf_gc.launch.processes import (
     PORTS,
@@ -34,10 +35,13 @@ def launch(
     workers: int,
     ps: int = 0,
     bandwidth: str | None = None,
+    latency: str | None = None,
+    link_changes: Sequence[LinkChange] = (),
     grace: float = 15.0,
     max_restarts: int | None = None,
     log_dir: str | None = None,
     on_line: Callable[[OutputLine], None] | None = None,
+    on_network: Callable[[network_namespaces.NetworkNamespaces], None] | None = None,
 ) -> int:
     """Runs `command` in the processes of a cluster, and waits for them.
 
@@ -56,7 +60,11 @@ def launch(
       workers: number of workers.
       ps: number of parameter servers.
       bandwidth: for instance "100mbit": gives each process a network namespace whose link has
-        this limit in each direction. Needs root. None: all share the loopback interface.
+        this limit in each direction. Needs root. None, without latency and changes: all share the
+        loopback interface.
+      latency: for instance "5ms": how long a packet is on its way from one process to another.
+        Needs root.
+      link_changes: when links change while the job runs; see `read_link_changes`. Needs root.
       grace: seconds that the others have to end by themselves when one process has failed, and
         that the chief has when a parameter server, or the last worker, is lost.
       max_restarts: how many times a worker that has failed is started again, at the same address:
@@ -65,6 +73,8 @@ def launch(
       log_dir: directory for a file per process, `worker-<index>.log`, `ps-<index>.log` or
         `chief.log`, which holds exactly what the process wrote.
       on_line: called with each line instead of printing it.
+      on_network: called once with the network, where there is one, before the processes start:
+        its `change` may be called at any time while they run, for instance by `on_line`.
 
     Returns:
       0 when every process that ran `command` returned 0, the last time; else the exit code of the
@@ -72,7 +82,8 @@ def launch(
       launch.
 
     Raises:
-      ValueError: `workers`, `ps`, `max_restarts` or `bandwidth` is out of range.
+      ValueError: `workers`, `ps`, `max_restarts`, `bandwidth` or `latency` is out of range, or a
+        change is of a process that does not exist.
       NetworkNamespaceError: the namespaces cannot be made; the message says what to do.
     """
     if max_restarts is None:
@@ -85,16 +96,50 @@ def launch(
         if value < least:
             raise ValueError(f"{name} is {value}, must be at least {least}")
     tasks = cluster_tasks(workers, ps)
+    changes = _LinkSchedule(link_changes, tasks)
     with contextlib.ExitStack() as stack:
         interrupts = stack.enter_context(_Interrupts())
         network = stack.enter_context(
-            network_namespaces.NetworkNamespaces(len(tasks), bandwidth)
-            if bandwidth
+            network_namespaces.NetworkNamespaces(len(tasks), bandwidth, latency)
+            if bandwidth or latency or link_changes
             else contextlib.nullcontext()
         )
+        if network and on_network:
+            on_network(network)
         job = stack.enter_context(_Job(on_line or Printer(task.name for task in tasks), grace))
+        changes.start(network)
         job.start(tasks, command, network, log_dir, max_restarts)
-        return job.supervise(interrupts)
+        return job.supervise(interrupts, changes)
+
+
+class _LinkSchedule:
+    """The changes of links that are still to come."""
+
+    def __init__(self, link_changes: Sequence[LinkChange], tasks: Sequence[Task]):
+        self._changes = sorted(link_changes, key=lambda change: change.seconds)
+        self._indices = {task.name: index for index, task in enumerate(tasks)}
+        for change in link_changes:
+            if change.process is not None and change.process not in self._indices:
+                raise ValueError(
+                    f"a link change is of {change.process!r}, which is none of the processes: "
+                    f"{', '.join(self._indices)}"
+                )
+
+    def start(self, network: network_namespaces.NetworkNamespaces | None) -> None:
+        """Begins to count the seconds, and makes the changes of second 0."""
+        self._network = network
+        self._begin = time.monotonic()
+        self.make_due()
+
+    def make_due(self) -> list[LinkChange]:
+        """Makes, and returns, the changes whose time has come."""
+        due = []
+        while self._changes and self._begin + self._changes[0].seconds <= time.monotonic():
+            change = self._changes.pop(0)
+            index = self._indices.get(change.process)
+            self._network.change(index, bandwidth=change.bandwidth, latency=change.latency)
+            due.append(change)
+        return due
 
 
 class _Interrupts:
@@ -176,10 +221,12 @@ class _Job:
             )
             self._start(process)
 
-    def supervise(self, interrupts: _Interrupts) -> int:
+    def supervise(self, interrupts: _Interrupts, link_changes: _LinkSchedule) -> int:
         """Relays output and signals until every process has ended; returns the exit code."""
         while self._programs:
             self._step(interrupts)
+            for change in link_changes.make_due():
+                self._say(str(change))
             self._restart_servers()
             if not self._programs and not interrupts.forwarded:
                 self._restart_programs()
