@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import tensorflow as tf
 from tf_gc.strategy import agreement, keras_seams, second_moments
@@ -73,7 +73,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         where 4 MiB take longer than that on a link.
         `bytes_per_pack` is the size of the buckets in which gradients travel.
       compression: a compressor such as `tf_gc.ThreeLC()`, a `tf_gc.Policy`,
-        `tf_gc.DiLoCo(...)`, or None.
+        `tf_gc.DiLoCo(...)`, "auto" for `tf_gc.Auto()`, or None.
 
     Raises:
       ValueError: `compression` is something else, or None on some workers alone.
@@ -84,7 +84,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         self,
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
         communication_options: tf.distribute.experimental.CommunicationOptions | None = None,
-        compression: Compressor | Policy | DiLoCo | None = None,
+        compression: Compressor | Policy | DiLoCo | Literal["auto"] | None = None,
     ) -> None:
         diloco = compression if isinstance(compression, DiLoCo) else None
         self._compression = diloco.policy if diloco else as_policy(compression)

@@ -4,13 +4,14 @@ import itertools
 import math
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import tensorflow as tf
 from tf_gc.strategy import containers, keras_seams, pulled_variable, worker_step
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.gradient_push import GradientPush
 from tf_gc.strategy.server_check import check_servers
+from tf_gc.strategy.server_links import without_auto
 from tf_gc.strategy.server_residuals import ServerResiduals
 from tf_gc.strategy.server_variables import ServerVariables, variable_ids
 from tf_gc.strategy.variables import Gradient, GradsAndVars, unwrap
@@ -56,8 +57,9 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     Args:
       cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`.
       variable_partitioner: see `tf.distribute.ParameterServerStrategy`.
-      compression: a compressor such as `tf_gc.ThreeLC()`, a `tf_gc.Policy`, or
-        None.
+      compression: a compressor such as `tf_gc.ThreeLC()`, a `tf_gc.Policy`, None,
+        or "auto" for what is best on the links to the servers, as they are when the
+        strategy is made.
       synchronous: whether an update takes the mean of several pushes that were
         all computed on the newest version of the model. A push that comes too late
         is dropped, and the worker keeps what it held for its next one. No worker
@@ -80,7 +82,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self,
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
         variable_partitioner: tf.distribute.experimental.partitioners.Partitioner | None = None,
-        compression: Compressor | Policy | None = None,
+        compression: Compressor | Policy | Literal["auto"] | None = None,
         synchronous: bool = False,
         replicas_to_aggregate: int | None = None,
         aggregation_fraction: float = 1.0,
@@ -113,6 +115,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         check_servers(cluster_resolver.cluster_spec())
         server_watch.watch(_addresses(cluster_resolver.cluster_spec()))
         containers.clean_up(cluster_resolver.cluster_spec())
+        self._compression = without_auto(self._compression, cluster_resolver.cluster_spec())
         pushes = math.ceil(aggregation_fraction * replicas_to_aggregate)
         extended = _Extended(
             self,

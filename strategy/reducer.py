@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tf_gc.strategy import agreement, second_moments
+from tf_gc.strategy.adaptation import Adaptation
 from tf_gc.strategy.norm_samples import NormSamples
 from tf_gc.strategy.statistics import Statistics
 from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unwrap
 
 from tf_gc import ops
-from tf_gc.compressors import Compressor, Uncompressed
-from tf_gc.exchange import Exchange
+from tf_gc.compressors import Auto, Compressor, Uncompressed
+from tf_gc.exchange import Choice, Exchange
 from tf_gc.fusion import Gradient, plan_buckets
 from tf_gc.second_moments import has_statistics
 from tf_gc.traffic import Traffic, VariableTraffic
@@ -33,6 +34,7 @@ class _Entry:
     variable: Any  # or `Statistics`
     compressor: Compressor
     units: tf.Tensor | None = None
+    choice: Choice | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +93,7 @@ class GradientReducer:
         self._steps = collections.Counter()  # of their users
         self._shared = set()  # ids of variables whose compressors share second moments
         self._norm_samples = None
+        self._adaptations = {}  # keys of the buckets, and whether squares are taken -> Adaptation
 
     def sample_norms(self):
         """Returns the `NormSamples` of what is traced from the first call on."""
@@ -127,6 +130,12 @@ class GradientReducer:
         ]
         step = self._residuals.count_step(counter)
         options = (reduce_op, step, with_second_moments, unwrap(counter)._unique_id)
+        with self._adapted(entries, step, with_second_moments):
+            return self._reduce_with_statistics(entries, *options)
+
+    def _reduce_with_statistics(self, entries, *options):
+        """Returns the reduced gradients, with second moments where they are wanted."""
+        reduce_op, step, with_second_moments, _ = options
         shared = [entry for entry in entries if self._shares(entry, with_second_moments)]
         if not shared:
             return self._reduce_entries(entries, *options)
@@ -137,23 +146,40 @@ class GradientReducer:
             variables[: len(measured)], variables[len(measured) :], self._residuals
         )
         with tf.device(self._device):
-            of_squares = statistics.of_squares([entry.gradient for entry in shared])
+            are_used = _are_used(shared)
+            of_squares = _where(
+                are_used,
+                lambda: statistics.of_squares([entry.gradient for entry in shared]),
+                lambda: tf.zeros(statistics.shape, tf.bfloat16),
+            )
             for entry, units in zip(measured, statistics.units(), strict=True):
                 entry.units = units
         # What is known last is first, as buckets are formed from the last on.
         entries.insert(0, _Entry(of_squares, statistics, Uncompressed()))
         of_squares, *reduced = self._reduce_entries(entries, *options)
         with tf.device(self._device):
-            statistics.update(of_squares, scale=1 / self._workers)
+            _where(
+                are_used,
+                lambda: statistics.update(of_squares, scale=1 / self._workers),
+                lambda: (),
+            )
             if with_second_moments:
                 # Where noise dominates, the sum of N gradients has the sum of their second moments.
                 factor = 1.0 if reduce_op == "SUM" else 1 / self._workers**2
-                moments = statistics.second_moments(of_squares, factor)
-                for entry, moment in zip(shared, moments, strict=True):
-                    gradient = reduced[entries.index(entry) - 1]
-                    if second_moments.of(gradient) is None:
-                        moment = _second_moment(entry, moment, gradient, step)
-                        second_moments.attach(gradient, moment)
+                sums = [reduced[entries.index(entry) - 1] for entry in shared]
+                moments = _where(
+                    are_used,
+                    lambda: [
+                        _second_moment(*of_variable, step)
+                        for of_variable in zip(
+                            shared, statistics.second_moments(of_squares, factor), sums, strict=True
+                        )
+                    ],
+                    lambda: [_square(total) for total in sums],
+                )
+                for total, moment in zip(sums, moments, strict=True):
+                    if second_moments.of(total) is None:
+                        second_moments.attach(total, moment)
         return reduced
 
     def sum_exactly(self, gradients, variables, reduce_op):
@@ -170,6 +196,8 @@ class GradientReducer:
         total, steps = self._retired, self._steps.copy()
         for bucket in list(self._buckets.values()):  # another thread may be tracing
             total += bucket.traffic(steps)
+        for adaptation in list(self._adaptations.values()):
+            total += adaptation.traffic()
         return dataclasses.replace(total, steps=steps.total())
 
     def _retire(self):
@@ -177,6 +205,7 @@ class GradientReducer:
         while self._dead:
             key = self._dead.popleft()
             bucket = self._buckets.pop(key, None)
+            self._adaptations = {k: a for k, a in self._adaptations.items() if key not in k}
             if self._norm_samples is not None:
                 self._norm_samples.forget(key)
             if bucket is not None:
@@ -197,18 +226,18 @@ class GradientReducer:
 
     def _reduce_entries(self, entries, reduce_op, *options):
         """Returns the reduced gradients, in the order of entries."""
-        planned = [
-            Gradient(e.compressor, e.gradient.dtype, unwrap(e.variable).shape.num_elements())
-            for e in entries
-        ]
-        reduced = [None] * len(entries)
-        plan = list(plan_buckets(planned, self._bucket_bytes))
-        self._agree_on([[entries[i] for i in indices] for indices in plan], reduce_op)
-        for indices in plan:
-            results = self._reduce_bucket([entries[i] for i in indices], reduce_op, *options)
-            for i, result in zip(indices, results, strict=True):
-                reduced[i] = result
-        return reduced
+        buckets = self._plan(entries)
+        self._agree_on(buckets, reduce_op)
+        reduced = {}
+        for bucket in buckets:
+            results = self._reduce_bucket(bucket, reduce_op, *options)
+            reduced.update(zip(map(id, bucket), results, strict=True))
+        return [reduced[id(entry)] for entry in entries]
+
+    def _plan(self, entries):
+        """Returns the buckets that entries travel in, lists of them."""
+        planned = [Gradient(e.compressor, e.gradient.dtype, _size(e)) for e in entries]
+        return [[entries[i] for i in plan] for plan in plan_buckets(planned, self._bucket_bytes)]
 
     def _reduce_bucket(self, entries, reduce_op, step, with_second_moments, user):
         compressor = entries[0].compressor
@@ -217,18 +246,15 @@ class GradientReducer:
         bucket = self._bucket(entries, user)
         with tf.device(self._device):
             ops.begin_step(bucket.handle, step)
-            exchange = Exchange(
+            exchange = self._exchange(
                 bucket=bucket.handle,
-                group_key=agreement.GROUP_KEY,
-                workers=self._workers,
-                rank=self._rank,
                 reduce_op=reduce_op,
-                timeout_seconds=self._timeout_seconds,
                 step=step,
                 names=bucket.names,
                 shapes=tuple(tuple(unwrap(v).shape) for v in variables),
                 slots=self._slots(compressor, variables),
                 units=_units(entries) if compressor.units == "second_moment" else None,
+                choice=entries[0].choice,
             )
             with self._sampled(entries, gradients, exchange):
                 if compressor.start_step == 0:
@@ -243,6 +269,52 @@ class GradientReducer:
             for gradient, second_moment in zip(reduced, own or [], strict=own is not None):
                 second_moments.attach(gradient, second_moment)
             return reduced
+
+    def _exchange(self, **of_bucket):
+        return Exchange(
+            group_key=agreement.GROUP_KEY,
+            workers=self._workers,
+            rank=self._rank,
+            timeout_seconds=self._timeout_seconds,
+            **of_bucket,
+        )
+
+    @contextlib.contextmanager
+    def _adapted(self, entries, step, squares):
+        """Gives entries their choices for this step, and at its end makes those of the next."""
+        entries = [entry for entry in entries if isinstance(entry.compressor, Auto)]
+        if not entries:
+            yield
+            return
+        buckets = self._plan(entries)
+        with tf.device(self._device):
+            adaptation = self._adaptation(buckets, squares)
+            adaptation.observe(
+                step,
+                [entry.gradient for entry in entries],
+                self._slots(entries[0].compressor, [e.variable for e in entries])["residual"],
+            )
+            for bucket, choice in zip(buckets, adaptation.choices(), strict=True):
+                for entry in bucket:
+                    entry.choice = choice
+        yield
+        with tf.device(self._device):
+            adaptation.exchange_reports(step)
+
+    def _adaptation(self, buckets, squares):
+        key = (squares, *map(_key, buckets))
+        if key not in self._adaptations:
+            self._agree_on(buckets, "of any kind")
+            self._adaptations[key] = Adaptation(
+                buckets[0][0].compressor,
+                squares,
+                [(_label(_names(b)), sum(_size(entry) for entry in b)) for b in buckets],
+                self._exchange(
+                    reduce_op="SUM", step=None, bucket=None, names=(), shapes=(), slots={}
+                ),
+                self._residuals,
+            )
+        return self._adaptations[key]
 
     def _sampled(self, entries, gradients, exchange):
         if self._norm_samples is None or not exchange.slots.get("residual"):
@@ -273,10 +345,7 @@ class GradientReducer:
         key = _key(entries)
         if key not in self._buckets:
             compressor, dtypes = key[:2]
-            names = tuple(
-                None if isinstance(entry.variable, Statistics) else name_of(entry.variable)
-                for entry in entries
-            )
+            names = _names(entries)
             with tf.init_scope(), tf.device(self._device):
                 handle = ops.bucket(str(next(_bucket_keys)), len(entries), _label(names))
             self._buckets[key] = _Bucket(handle, compressor, dtypes, names, user)
@@ -299,6 +368,17 @@ def _variables(entry):
     return [unwrap(entry.variable)]
 
 
+def _names(entries):
+    return tuple(
+        None if isinstance(entry.variable, Statistics) else name_of(entry.variable)
+        for entry in entries
+    )
+
+
+def _size(entry):
+    return unwrap(entry.variable).shape.num_elements()
+
+
 def _label(names):
     """Says for warnings what is in a bucket."""
     named = [name or "second moments" for name in names]
@@ -312,10 +392,27 @@ def _units(entries):
 
 
 def _second_moment(entry, moment, reduced, step):
-    """Returns the second moment, before the start step as the optimizer has it without any."""
-    start_step = entry.compressor.start_step
-    if start_step == 0:
+    """Returns the second moment; that of what was not compressed is the square."""
+    is_compressed = []
+    if entry.compressor.start_step > 0:
+        is_compressed.append(step >= entry.compressor.start_step)
+    if entry.choice is not None:
+        is_compressed.append(entry.choice.shares_second_moment)
+    if not is_compressed:
         return moment
-    return tf.cond(
-        step < start_step, lambda: tf.square(tf.cast(reduced, tf.float32)), lambda: moment
-    )
+    return tf.cond(tf.reduce_all(is_compressed), lambda: moment, lambda: _square(reduced))
+
+
+def _square(reduced):
+    return tf.square(tf.cast(reduced, tf.float32))
+
+
+def _are_used(entries):
+    """Whether any entry's statistics are used in this step; None for always."""
+    if any(entry.choice is None for entry in entries):
+        return None
+    return tf.reduce_any([entry.choice.shares_second_moment for entry in entries])
+
+
+def _where(condition, then, otherwise):
+    return then() if condition is None else tf.cond(condition, then, otherwise)

@@ -39,9 +39,16 @@ class Residuals(internals.Trackable):
         self._fresh = []  # names that were new after a restore
         self._awaited = {}  # what `adopt` was given for slots that are not made yet
         self._has_reported_unused = False
+        self._adoptions = 0
 
     def __len__(self) -> int:
         return sum("residual" in slots for slots in self._slots.values())
+
+    @property
+    def restorations(self) -> tuple[int, int]:
+        """Changes whenever slots have got values from an earlier program."""
+        updates = [slot._update_uid for slot in self._saved.values()]
+        return self._adoptions, max(updates, default=-1)
 
     def of(self, variable: Any, slot: str = "residual") -> tf.Variable:
         """Returns a slot of a variable; a residual is made when first asked for."""
@@ -94,6 +101,7 @@ class Residuals(internals.Trackable):
     def adopt(self, values: Mapping[str, np.ndarray]) -> None:
         """Gives this worker's slots the values that `own_values` had, or when they are made."""
         self._awaited = dict(values)
+        self._adoptions += 1
         if values:
             self._report_unused()
         for name, slot in self._saved.items():

@@ -55,6 +55,7 @@ class Statistics:
         if self._slots:
             measured = statistics[: self._measured_size]
             ops.update_second_moments(measured, self._slots, scale, DECAY)
+        return ()  # for a branch of tf.cond
 
     def second_moments(self, statistics, factor):
         """Returns second moments of the variables' shapes from what `of_squares` has become."""

@@ -41,6 +41,11 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
         "THC, ring": tf_gc.THC(granularity=30, topology="ring"),
         "UniformTHC": tf_gc.UniformTHC(bits=8),
         "UniformTHC, ring": tf_gc.UniformTHC(topology="ring"),
+        "Auto, of one system": Case(
+            compressor=tf_gc.Auto(systems=(tf_gc.ThreeLC(),)),
+            bad=(("systems", ()), ("ratios", (2.0,))),
+        ),
+        "Auto, of AR-Topk": tf_gc.Auto(systems=(), ratios=(0.1,)),
         "Marsit": Case(
             compressor=tf_gc.Marsit(),
             workers=_MANY,

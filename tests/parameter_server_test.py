@@ -70,6 +70,7 @@ class PushAndPullTest(parameterized.TestCase):
         tf_gc.ThreeLC(units="gradient"),
         tf_gc.THC(bits=4),
         tf_gc.UniformTHC(bits=4),
+        "auto",
     )
     def test_nothing_is_lost(self, compressor):
         _, (value,), (residual,), _ = shared_cluster(1).run(

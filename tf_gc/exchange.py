@@ -8,6 +8,28 @@ import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
+class Choice:
+    """Which of several compressors a bucket has in this step; the same on all workers.
+
+    Attributes:
+      systems: the compressors.
+      index: int32 scalar, which of them.
+      ratio: float32 scalar, the part of the values that those without a ratio of their own send.
+      is_clean: bool variable, whether no residual of the bucket waits on any worker.
+    """
+
+    systems: tuple
+    index: tf.Tensor
+    ratio: tf.Tensor
+    is_clean: tf.Variable
+
+    @property
+    def shares_second_moment(self) -> tf.Tensor:
+        """Whether what is delivered is not for an optimizer to square, a bool scalar."""
+        return tf.gather([system.shares_second_moment for system in self.systems], self.index)
+
+
+@dataclasses.dataclass(frozen=True)
 class Exchange:
     """One bucket of variables in one step, and the ways to exchange data about it.
 
@@ -37,6 +59,7 @@ class Exchange:
       units: for compressors with units "second_moment", by variable the float32
         [rows + columns] of `ops.second_moment_units`, or [0] for a variable that
         is no matrix; the same on all workers. Else None.
+      choice: for `tf_gc.Auto`, what was chosen for this step. Else None.
     """
 
     bucket: tf.Tensor
@@ -52,6 +75,7 @@ class Exchange:
     finite: tf.Tensor | None = None
     statistics: tf.Tensor | None = None
     units: Sequence[tf.Tensor] | None = None
+    choice: Choice | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:

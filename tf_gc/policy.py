@@ -3,10 +3,11 @@
 import dataclasses
 import re
 from collections.abc import Mapping
+from typing import Literal
 
 import tensorflow as tf
 
-from tf_gc.compressors import Compressor
+from tf_gc.compressors import Auto, Compressor
 
 __all__ = ["Policy"]
 
@@ -72,15 +73,17 @@ class Policy:
         return False
 
 
-def as_policy(compression: Compressor | Policy | None) -> Policy | None:
+def as_policy(compression: Compressor | Policy | Literal["auto"] | None) -> Policy | None:
     """Returns the policy that a strategy's argument `compression` stands for."""
+    if compression == "auto":
+        return Policy(default=Auto())
     if compression is None or isinstance(compression, Policy):
         return compression
     if isinstance(compression, Compressor):
         return Policy(default=compression)
     raise ValueError(
-        "compression must be a compressor such as tf_gc.ThreeLC(), a tf_gc.Policy or None, got "
-        f"{compression!r}"
+        "compression must be 'auto', a compressor such as tf_gc.ThreeLC(), a tf_gc.Policy or None, "
+        f"got {compression!r}"
     )
 
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tf_gc.compressors.ar_top_k import *
+from tf_gc.compressors.auto import *
 from tf_gc.compressors.compressor import *
 from tf_gc.compressors.dgc import *
 from tf_gc.compressors.ef_sign_sgd import *

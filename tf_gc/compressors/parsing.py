@@ -17,7 +17,7 @@ def from_string(text: str) -> "Compressor | DiLoCo | None":
     Args:
       text: the name of a compressor of `tf_gc.compressors`, or `DiLoCo`, and its
         hyper-parameters, which must be literals or the same again: "DiLoCo(50,
-        compression=ThreeLC())". "none" gives None.
+        compression=ThreeLC())". "none" gives None, "auto" `Auto()`.
 
     Raises:
       ValueError: there is no such compressor, or a hyper-parameter is out of
@@ -27,6 +27,8 @@ def from_string(text: str) -> "Compressor | DiLoCo | None":
 
     if text == "none":
         return None
+    if text == "auto":
+        return compressors.Auto()
     names = {n: getattr(module, n) for module in (compressors, diloco) for n in module.__all__}
     classes = {name: value for name, value in names.items() if isinstance(value, type)}
     try:

@@ -1,0 +1,184 @@
+"""What `tf_gc.Auto` has chosen, and how the workers come to choose the same."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import tensorflow as tf
+from tf_gc.strategy import link_probe
+from tf_gc.strategy import tensorflow_internals as internals
+
+from tf_gc import ops
+from tf_gc.adaptive import computation
+from tf_gc.adaptive.chooser import Chooser, System
+from tf_gc.adaptive.cost_model import Network
+from tf_gc.adaptive.gain import gains
+from tf_gc.adaptive.head import MOST_STEPS, Decision, Head, Report
+from tf_gc.adaptive.links import LinkEstimator
+from tf_gc.adaptive.run_record import Bucket, RunRecord
+from tf_gc.compressors import THC, ThreeLC, Uncompressed
+from tf_gc.compressors.auto import AnyRatio
+from tf_gc.exchange import Choice
+from tf_gc.traffic import Traffic
+
+# The same on all workers, as these make the same ones in the same order.
+_numbers = itertools.count()
+
+# Names in the cost model, and how much they change gradients. Other systems are tried.
+_KNOWN = {Uncompressed: ("uncompressed", 0), THC: ("THC", 1), ThreeLC: ("3LC", 2)}
+
+
+class Adaptation:
+    """The choices for some buckets of one optimizer.
+
+    Every few steps each worker sends a report to all others: its links, as it has measured them,
+    and the gain of each ratio. Worker 0 decides, in a thread of its own, and its next report says
+    what: so all change to another plan in the same step. No gradient waits for any of this.
+    """
+
+    def __init__(self, auto, squares, buckets, exchange, residuals):
+        """Measures links and machine, and agrees on the first plan.
+
+        All workers must call it at the same place.
+
+        Args:
+          auto: the `tf_gc.Auto`.
+          squares: whether the optimizer squares gradients.
+          buckets: what is in each, and its number of values.
+          exchange: an `Exchange` of no variables.
+          residuals: the strategy's `Residuals`.
+        """
+        self._systems = auto.candidates(squares)
+        self._ratios = auto.searched(squares)
+        self._residuals = residuals
+        self._restorations = residuals.restorations
+        self._gains = np.full(len(self._ratios), np.nan)
+        with tf.init_scope():
+            bucket = ops.bucket(f"adaptation {next(_numbers)}", 1, "what to choose next")
+            self._exchange = dataclasses.replace(exchange, bucket=bucket)
+            self._links = LinkEstimator()
+            self._links.add(link_probe.probe(exchange.workers, exchange.timeout_seconds))
+            self._head = self._make_head(auto, buckets) if exchange.rank == 0 else None
+            self._times = _variable(np.zeros(MOST_STEPS + 4))
+            self._clean = [_variable(False) for _ in buckets]
+            # Of the last reports, and what worker 0 has decided: see `Decision`.
+            self._step = _variable(np.int64(0))
+            self._steps = _variable(np.float32(1))
+            self._wants_gain = _variable(False)
+            self._ratio = _variable(np.float32(1))
+            self._choices = _variable(np.zeros(len(buckets), np.int32))
+            for _ in range(2):  # worker 0 hears the others, then tells them
+                self._exchange_reports(tf.zeros([], tf.int64))
+
+    def choices(self):
+        """Returns the `Choice` of each bucket, for this step."""
+        ratio = self._ratio.read_value()
+        indices = tf.unstack(self._choices.read_value(), len(self._clean))
+        return [
+            Choice(self._systems, index, ratio, is_clean)
+            for index, is_clean in zip(indices, self._clean, strict=True)
+        ]
+
+    def observe(self, step, gradients, residuals):
+        """Notes when a step comes, and its gradients' gains where they are wanted.
+
+        Args:
+          step: int64 scalar, the same on all workers.
+          gradients: of all buckets.
+          residuals: theirs, in the same order.
+        """
+        with tf.control_dependencies([step]):
+            now = tf.timestamp()
+        self._times.scatter_update(tf.IndexedSlices(now, step % self._times.shape[0]))
+        if self._ratios:
+            tf.cond(
+                self._is_due(step) & self._wants_gain.read_value(),
+                lambda: self._measure_gains(gradients, residuals),
+                lambda: (),
+            )
+
+    def exchange_reports(self, step):
+        """Exchanges reports where it is time to; what is decided counts from the next step on."""
+        tf.cond(self._is_due(step), lambda: self._exchange_reports(step), lambda: ())
+
+    def traffic(self):
+        """Returns the `Traffic` of reports."""
+        with tf.init_scope():
+            counts = ops.bucket_traffic(self._exchange.bucket)
+        return Traffic(bytes_sent=int(counts.bytes_sent), bytes_received=int(counts.bytes_received))
+
+    def _make_head(self, auto, buckets):
+        systems = [_describe(system) for system in self._systems]
+        workers = self._exchange.workers
+        record = auto.record and RunRecord(
+            auto.record,
+            workers=workers,
+            rank=self._exchange.rank,
+            buckets=[Bucket(label, size) for label, size in buckets],
+            candidates=list(map(str, systems)),
+            ratios=self._ratios,
+        )
+        sizes = [size for _, size in buckets]
+        rates = computation.measure_rates()
+        return Head(Chooser(systems, sizes, workers, self._ratios, rates), record)
+
+    def _is_due(self, step):
+        since = tf.cast(step - self._step.read_value(), tf.float32)
+        # Where a checkpoint was restored, an optimizer may be in an earlier step.
+        return (since >= self._steps.read_value()) | (since < 0)
+
+    def _measure_gains(self, gradients, residuals):
+        values = [
+            tf.reshape(tf.cast(gradient, tf.float32) + residual.read_value(), [-1])
+            for gradient, residual in zip(gradients, residuals, strict=True)
+        ]
+        counts, squares = ops.magnitude_histogram(tf.concat(values, 0))
+        tf.numpy_function(self._take_histogram, [counts, squares], [])
+        return ()
+
+    def _take_histogram(self, counts, squares):
+        self._gains = np.array(gains(counts, squares, self._ratios))
+
+    def _exchange_reports(self, step):
+        ops.begin_step(self._exchange.bucket, step)
+        sizes = (len(Report._fields), len(self._ratios), len(Decision._fields), len(self._clean))
+        own = tf.numpy_function(self._row, [], tf.float64)
+        rows = self._exchange.all_gather(tf.ensure_shape(own, [sum(sizes)]))
+        reports, gains_, *_ = tf.split(rows, sizes, axis=1)
+        tf.numpy_function(self._hear, [step, reports, gains_, self._times.read_value()], [])
+        *_, decision, choices = tf.split(tf.cast(rows[0], tf.float32), sizes)
+        decision = Decision(*tf.unstack(decision))
+        self._step.assign(step)
+        self._steps.assign(decision.steps)
+        self._wants_gain.assign(decision.wants_gain > 0)
+        self._ratio.assign(decision.ratio)
+        self._choices.assign(tf.cast(choices, tf.int32))
+        for is_clean in self._clean:
+            is_clean.assign(is_clean.read_value() & (decision.is_restored == 0))
+        return ()
+
+    def _row(self):
+        """Returns this worker's report and, on worker 0, what was decided."""
+        self._links.add(ops.network_samples().numpy())
+        network = self._links.network or Network(np.nan, np.nan)
+        before, self._restorations = self._restorations, self._residuals.restorations
+        report = Report(network.latency, network.bandwidth, before != self._restorations)
+        decided = self._head and self._head.decision()
+        decision, choices = decided or (Decision(1, False, False, 1.0), [0] * len(self._clean))
+        return np.array([*report, *self._gains, *decision, *choices], np.float64)
+
+    def _hear(self, step, reports, gains_, times):
+        if self._head:
+            self._head.hear(int(step), [Report(*report) for report in reports], gains_, times)
+
+
+def _describe(system):
+    """Returns the `System` that the cost model knows a compressor as."""
+    if isinstance(system, AnyRatio):
+        return System("AR-Topk", system.topology, loss=4, has_ratio=True)
+    name, loss = _KNOWN.get(type(system), (str(system), 3))
+    return System(name, getattr(system, "topology", "sharded"), loss)
+
+
+def _variable(value):
+    return internals.ResourceVariable(value, trainable=False)

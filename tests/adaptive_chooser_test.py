@@ -1,0 +1,203 @@
+"""Tests of how plans are chosen, on networks and machines that only exist as numbers."""
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+from absl.testing import absltest
+
+from tests import testing
+from tf_gc.adaptive import measure_rates
+from tf_gc.adaptive.chooser import Chooser, System
+from tf_gc.adaptive.cost_model import Network, predict
+from tf_gc.adaptive.server_choice import best_for_servers
+
+testing.set_up_hypothesis(max_examples=60)
+
+_EXACT = System("uncompressed", "sharded", loss=0)
+_THC = System("THC", "sharded", loss=1)
+_3LC = System("3LC", "sharded", loss=2)
+_RING = System("AR-Topk", "ring", loss=4, has_ratio=True)
+_TREE = System("AR-Topk", "tree", loss=4, has_ratio=True)
+_RATIOS = (0.1, 0.033, 0.011, 0.004, 0.001)
+_GAINS = [0.9, 0.6, 0.4, 0.2, 0.1]
+
+_SLOW, _FAST = Network(1e-3, 1e7), Network(1e-5, 1e11)
+
+
+class _World:
+    """What steps really take: the model's predictions, each times what it is wrong by."""
+
+    def __init__(self, network, sizes, workers=4, computation=0.05, wrong=None):
+        self.network = network
+        self.sizes = sizes
+        self.workers = workers
+        self.computation = computation
+        self.wrong = wrong or {}
+
+    def seconds(self, systems, choices, ratio):
+        costs = [
+            {
+                (c.system, c.collective): c.seconds
+                for c in predict(self.network, size, self.workers, ratio or 1.0)
+            }
+            for size in self.sizes
+        ]
+        chosen = [systems[choice] for choice in choices]
+        return self.computation + sum(
+            self.wrong.get(system.name, 1) * cost[system.name, system.collective]
+            for system, cost in zip(chosen, costs, strict=True)
+        )
+
+    def train(self, chooser, systems, rounds=60, steps=4, noise=None):
+        """Returns the last plan's seconds, and those of all steps."""
+        plan = chooser.update(self.network, gains=_GAINS) if chooser.plan is None else chooser.plan
+        times = []
+        for _ in range(rounds):
+            took = self.seconds(systems, plan.choices, plan.ratio)
+            measured = [took * (noise() if noise else 1) for _ in range(steps)]
+            times += measured
+            plan = chooser.update(self.network, measured)
+        return self.seconds(systems, plan.choices, plan.ratio), times
+
+
+class ChooserTest(absltest.TestCase):
+    @hypothesis.given(
+        latency=st.floats(1e-5, 2e-2),
+        bandwidth=st.floats(5e6, 2e10),
+        sizes=st.lists(st.integers(2_000, 20_000_000), min_size=1, max_size=4),
+        workers=st.integers(2, 16),
+        computation=st.floats(0.002, 2),
+        wrong=st.lists(st.floats(0.7, 1.4), min_size=3, max_size=3),
+    )
+    def test_ends_with_the_fastest_plan(
+        self, latency, bandwidth, sizes, workers, computation, wrong
+    ):
+        systems = [_EXACT, _THC, _3LC]
+        wrong = dict(zip(["uncompressed", "THC", "3LC"], wrong, strict=True))
+        world = _World(Network(latency, bandwidth), sizes, workers, computation, wrong)
+        last, _ = world.train(Chooser(systems, sizes, workers), systems)
+        fixed = [world.seconds(systems, [i] * len(sizes), None) for i in range(len(systems))]
+        self.assertLessEqual(last, 1.05 * min(fixed))
+
+    def test_noise_does_not_keep_it_from_the_fastest(self):
+        systems = [_EXACT, _THC, _3LC, _RING, _TREE]
+        random = np.random.default_rng(0)
+        for _ in range(20):
+            world = _World(Network(1e-3, 1e8), [500_000, 40_000], wrong={"THC": 0.8})
+            chooser = Chooser(systems, world.sizes, 4, _RATIOS)
+            last, _ = world.train(
+                chooser, systems, noise=lambda: 1 + 0.1 * random.standard_exponential()
+            )
+            fixed = [world.seconds(systems, [i] * 2, chooser.plan.ratio) for i in range(5)]
+            self.assertLessEqual(last, 1.05 * min(fixed))
+
+    def test_a_fast_network_is_left_alone(self):
+        world = _World(_FAST, [100_000])
+        chooser = Chooser([_EXACT, _THC, _3LC], world.sizes, 4)
+        world.train(chooser, [_EXACT, _THC, _3LC])
+        self.assertEqual(chooser.plan.choices, (0,))
+        self.assertTrue(chooser.is_settled)
+
+    def test_hopeless_plans_are_never_tried(self):
+        systems = [_EXACT, _THC, _3LC]
+        world = _World(_SLOW, [10_000_000])
+        _, times = world.train(Chooser(systems, world.sizes, 4), systems)
+        self.assertLess(max(times), 0.5 * world.seconds(systems, [0], None))
+
+    def test_small_buckets_may_go_uncompressed_beside_large_ones(self):
+        systems = [_EXACT, _THC]
+        world = _World(Network(5e-3, 2e8), [5_000_000, 1_000])
+        chooser = Chooser(systems, world.sizes, 4)
+        world.train(chooser, systems)
+        self.assertEqual(chooser.plan.choices, (1, 0))
+
+    def test_a_change_of_the_network_is_followed(self):
+        systems = [_EXACT, _THC, _3LC, _RING, _TREE]
+        world = _World(_SLOW, [1_000_000])
+        chooser = Chooser(systems, world.sizes, 4, _RATIOS)
+        for network in (_SLOW, _FAST, _SLOW):
+            world.network = network
+            last, _ = world.train(chooser, systems)
+            exact = world.seconds(systems, [0], None)
+            if network is _FAST:
+                self.assertLessEqual(last, 1.05 * exact)
+                self.assertEqual(chooser.plan.choices, (0,))
+            else:
+                self.assertLess(last, 0.5 * exact)
+
+    def test_slower_steps_make_it_look_again_though_the_network_seems_the_same(self):
+        systems = [_EXACT, _3LC]
+        world = _World(Network(1e-4, 1e9), [1_000_000], computation=0.001)
+        chooser = Chooser(systems, world.sizes, 4)
+        world.train(chooser, systems)
+        self.assertEqual(chooser.plan.choices, (1,))
+        world.wrong = {"3LC": 20}
+        last, _ = world.train(chooser, systems)
+        self.assertEqual(chooser.plan.choices, (0,))
+        self.assertAlmostEqual(last, world.seconds(systems, [0], None))
+
+    def test_a_system_that_the_model_does_not_know_is_tried(self):
+        systems = [_EXACT, System("mine", "sharded", loss=3)]
+        chooser = Chooser(systems, [100_000], 4)
+        plan = chooser.update(Network(1e-3, 1e8))
+        seconds = {0: 0.2, 1: 0.01}
+        for _ in range(20):
+            plan = chooser.update(Network(1e-3, 1e8), [seconds[plan.choices[0]]] * 4)
+        self.assertEqual(plan.choices, (1,))
+
+    def test_equal_times_give_the_more_faithful(self):
+        systems = [_3LC, System("mine", "sharded", loss=1)]
+        chooser = Chooser(systems, [100_000], 4)
+        chooser.update(Network(1e-3, 1e8))
+        for _ in range(40):
+            chooser.update(Network(1e-3, 1e8), [0.1] * 4)
+        self.assertEqual(chooser.plan.choices, (1,))
+
+    def test_the_ratio_is_that_of_the_knee_and_follows_the_gain(self):
+        systems = [_RING, _TREE]
+        world = _World(_SLOW, [1_000_000])
+        chooser = Chooser(systems, world.sizes, 4, _RATIOS)
+        world.train(chooser, systems)
+        self.assertEqual(chooser.plan.ratio, 0.011)
+        self.assertEqual(chooser.gain, 0.4)
+        for _ in range(9):
+            chooser.update(_SLOW, [0.1] * 3, gains=[0.99, 0.99, 0.99, 0.99, 0.99])
+        self.assertEqual(chooser.plan.ratio, 0.001)
+
+    def test_says_why(self):
+        world = _World(_SLOW, [1_000_000])
+        chooser = Chooser([_EXACT, _3LC], world.sizes, 4)
+        world.train(chooser, [_EXACT, _3LC])
+        self.assertRegex(
+            chooser.why,
+            r"3LC \(sharded\); links of 10 Mbit/s and 1 ms; predicted exchanges: 3LC .* ms, "
+            r"uncompressed .* ms",
+        )
+
+    def test_one_system_needs_no_choice(self):
+        chooser = Chooser([_3LC], [1000], 2)
+        for _ in range(9):
+            self.assertEqual(chooser.update(_SLOW, [0.1] * 3).choices, (0,))
+
+
+class ServersTest(absltest.TestCase):
+    _SYSTEMS = ("uncompressed", "THC", "3LC")
+    _RATES = measure_rates()
+
+    def _best(self, bandwidth, systems=_SYSTEMS, workers=4, servers=1):
+        return best_for_servers(systems, Network(1e-3, bandwidth), workers, servers, self._RATES)
+
+    def test_slow_links_get_the_fewest_bits_and_fast_ones_exact_values(self):
+        self.assertEqual(self._best(1e7)[0], "3LC")
+        self.assertEqual(self._best(1e7, systems=("uncompressed", "THC"))[0], "THC")
+        self.assertEqual(self._best(1e13)[0], "uncompressed")
+
+    def test_servers_share_what_workers_send(self):
+        _, of_one = self._best(1e5)
+        _, of_two = self._best(1e5, servers=2)
+        self.assertAlmostEqual(of_one["uncompressed"], 4 * 64 / 1e5, places=5)
+        self.assertAlmostEqual(of_two["uncompressed"], 2 * 64 / 1e5, places=5)
+
+
+if __name__ == "__main__":
+    absltest.main()

@@ -1,0 +1,128 @@
+"""What the workers of auto_test.py run.
+
+Every function runs in all workers at the same time, and returns plain values.
+"""
+
+import contextlib
+import unittest.mock
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tf_gc
+from tests.strategy_programs import fingerprint, gaussian, rank
+from tf_gc.adaptive import Network, head
+from tf_gc.adaptive.chooser import Chooser, Plan
+
+_SHAPES = {"a": (48, 64), "b": (64, 96)}
+
+
+@contextlib.contextmanager
+def _scripted(script):
+    """Makes worker 0 decide every three steps, as a list of (choices, ratio) says."""
+
+    class Scripted(Chooser):
+        calls = 0
+
+        def update(self, network, seconds=(), gains=None):
+            del network, seconds, gains
+            choices, ratio = script[self.calls % len(script)]
+            self.calls += 1
+            self.plan = Plan(tuple(choices), ratio)
+            return self.plan
+
+    patch = unittest.mock.patch
+    with patch("tf_gc.strategy.adaptation.Chooser", Scripted), patch.object(head, "_SECONDS", 0):
+        yield
+
+
+def reduce_steps(auto, steps, script=None, bytes_per_pack=0, dtype="float32", lie=None):
+    """Reduces Gaussian gradients in one function.
+
+    Args:
+      auto: the compressor.
+      steps: how many.
+      script: what is decided; by default what is measured decides.
+      bytes_per_pack: of buckets.
+      dtype: of gradients.
+      lie: (rank, latency, bandwidth) of a worker that measures something else.
+
+    Returns:
+      By variable: the sum of what was delivered over the steps, the residual; then the choices and
+      the fingerprint of each step, the number of traces, and the traffic.
+    """
+    options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=bytes_per_pack)
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=auto, communication_options=options)
+    with strategy.scope():
+        variables = [
+            tf.Variable(tf.zeros(shape, dtype), name=name) for name, shape in _SHAPES.items()
+        ]
+    traces = []
+
+    @tf.function
+    def step(gradients):
+        traces.append(None)
+
+        def replica_step(*gradients):
+            reduced = strategy.reduce_gradients(zip(gradients, variables, strict=True))
+            return [gradient for gradient, _ in reduced]
+
+        return strategy.run(replica_step, args=gradients)
+
+    delivered, choices, fingerprints = [], [], []
+    with _scripted(script) if script else contextlib.nullcontext():
+        for number in range(steps):
+            gradients = [gaussian(number, shape).astype(dtype) for shape in _SHAPES.values()]
+            reduced = [r.numpy() for r in step(tuple(map(tf.constant, gradients)))]
+            delivered.append([r.astype(np.float64) for r in reduced])
+            fingerprints.append(fingerprint(reduced))
+            [adaptation] = strategy._reducer._adaptations.values()
+            if lie and lie[0] == rank():
+                adaptation._links = _Liar(*lie[1:])
+            choices.append(tuple(adaptation._choices.numpy().tolist()))
+    residuals = [strategy.residuals.of(v).values[0].numpy() for v in variables]
+    return (
+        [sum(d[i] for d in delivered) for i in range(len(variables))],
+        residuals,
+        choices,
+        fingerprints,
+        len(traces),
+        strategy.traffic.as_dict(),
+    )
+
+
+class _Liar:
+    def __init__(self, latency, bandwidth):
+        self.network = Network(latency, bandwidth)
+
+    def add(self, samples):
+        del samples
+
+
+def gradient_sums(steps):
+    """What all steps' gradients of this worker add up to, by variable."""
+    return [
+        sum(gaussian(number, shape).astype(np.float64) for number in range(steps))
+        for shape in _SHAPES.values()
+    ]
+
+
+def train(compression, optimizer, steps, steps_per_execution=1, run_eagerly=False):
+    """Fits a small network; returns its weights' fingerprint, losses and traffic."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = keras.Sequential(
+            [keras.Input((32,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(10)]
+        )
+        model.compile(
+            optimizer=optimizer,
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            steps_per_execution=steps_per_execution,
+            run_eagerly=run_eagerly,
+        )
+    inputs = gaussian(0, (512, 32), worker=0)
+    dataset = tf.data.Dataset.from_tensor_slices((inputs, inputs[:, :10].argmax(1)))
+    history = model.fit(dataset.repeat().batch(64), epochs=2, steps_per_epoch=steps // 2, verbose=0)
+    return fingerprint(model.get_weights()), history.history["loss"], strategy.traffic.as_dict()

@@ -1,0 +1,122 @@
+"""tf_gc.Auto on real workers."""
+
+import tempfile
+
+import numpy as np
+from absl.testing import absltest, parameterized
+
+import tf_gc
+from tests import auto_programs as programs
+from tests.clusters import shared_cluster
+from tf_gc.adaptive.run_record import read_run
+
+_ALL = tf_gc.Auto(ratios=(0.1, 0.01))
+# Its systems: uncompressed, THC, 3LC, AR-Topk on a ring, and on a tree.
+_SCRIPT = [
+    ([system], ratio)
+    for system, ratio in (
+        (2, None),
+        (0, None),
+        (1, None),
+        (3, 0.1),
+        (0, None),
+        (4, 0.01),
+        (2, None),
+    )
+]
+
+
+class StepsTest(parameterized.TestCase):
+    @parameterized.parameters(("float32", 1e-4), ("float16", 0.3))
+    def test_nothing_is_lost_between_systems_and_all_deliver_the_same(self, dtype, tolerance):
+        workers = shared_cluster(3).run(programs.reduce_steps, _ALL, 40, _SCRIPT, 0, dtype)
+        gradients = shared_cluster(3).run(programs.gradient_sums, 40)
+        self._check_agreement(workers)
+        for variable in range(2):
+            given = sum(worker[variable] for worker in gradients)
+            waiting = sum(worker[1][variable].astype(np.float64) for worker in workers)
+            arrived = workers[0][0][variable]
+            np.testing.assert_allclose(arrived + waiting, given, atol=tolerance)
+        choices = workers[0][2]
+        self.assertLen(set(choices), 5)
+
+    def test_buckets_have_choices_of_their_own(self):
+        script = [([0, 2], None), ([2, 1], None), ([1, 0], None), ([3, 4], 0.1)]
+        workers = shared_cluster(2).run(programs.reduce_steps, _ALL, 24, script, 1 << 14)
+        self._check_agreement(workers)
+        self.assertLen(set(workers[0][2]), 4)
+
+    @parameterized.parameters(0, 1)
+    def test_a_worker_that_measures_something_else_does_not_choose_something_else(self, liar):
+        for network in ((1e-6, 1e12), (10.0, 1e3)):
+            lie = (liar, *network)
+            arguments = (_ALL, 30, None, 0, "float32", lie)
+            self._check_agreement(shared_cluster(2).run(programs.reduce_steps, *arguments))
+
+    def test_uncompressed_steps_leave_no_residual(self):
+        script = [([2], None), ([0], None)]
+        for worker in shared_cluster(2).run(programs.reduce_steps, _ALL, 5, script):
+            self.assertEqual(worker[2][-1], (0,))
+            for residual in worker[1]:
+                self.assertFalse(residual.any())
+
+    def test_one_system_is_that_system(self):
+        auto = tf_gc.Auto(systems=(tf_gc.THC(),))
+        adaptive = shared_cluster(2).run(programs.reduce_steps, auto, 4)
+        self.assertLess(adaptive[0][-1]["bits_per_value"], 7)
+
+    def _check_agreement(self, workers):
+        for worker in workers[1:]:
+            self.assertEqual(worker[2], workers[0][2])  # choices
+            self.assertEqual(worker[3], workers[0][3])  # what was delivered
+        for worker in workers:
+            self.assertEqual(worker[4], 1)  # traces
+
+
+class TrainingTest(parameterized.TestCase):
+    @parameterized.parameters(("sgd", 4, False), ("adam", 1, False), ("adam", 1, True))
+    def test_fits(self, optimizer, *mode):
+        workers = shared_cluster(2).run(programs.train, "auto", optimizer, 40, *mode)
+        self.assertEqual(workers[0][0], workers[1][0])
+        first, last = workers[0][1]
+        self.assertLess(last, first)
+
+    def test_uncompressed_is_keras_own_adam(self):
+        exact = tf_gc.Auto(systems=(None,))
+        adaptive = shared_cluster(2).run(programs.train, exact, "adam", 12)
+        plain = shared_cluster(2).run(programs.train, tf_gc.compressors.Uncompressed(), "adam", 12)
+        np.testing.assert_allclose(adaptive[0][1], plain[0][1], rtol=1e-5)
+
+    def test_keeps_a_record(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = f"{directory}/run.json"
+            shared_cluster(2).run(programs.train, tf_gc.Auto(record=path), "sgd", 60)
+            run = read_run(path)
+        self.assertEqual(run.workers, 2)
+        self.assertEqual(run.candidates[0], "uncompressed")
+        self.assertNotEmpty(run.points)
+        self.assertIsNotNone(run.points[0].why)
+
+
+class ArgumentsTest(parameterized.TestCase):
+    @parameterized.parameters(
+        ({"systems": ()}, "systems"),
+        ({"systems": (tf_gc.Auto(),)}, "systems"),
+        ({"systems": (tf_gc.ThreeLC(start_step=5),)}, "systems"),
+        ({"systems": (tf_gc.compressors.OneBitAdam(),)}, "systems"),
+        ({"systems": ("3LC",)}, "systems"),
+        ({"ratios": (0.1, 1.5)}, "ratios"),
+        ({"ratios": (0.1, 0.0)}, "ratios"),
+        ({"ratios": (0.1, 0.1)}, "ratios"),
+    )
+    def test_what_cannot_be_is_refused_by_name(self, arguments, name):
+        with self.assertRaisesRegex(ValueError, name):
+            tf_gc.Auto(**arguments)
+
+    def test_text(self):
+        self.assertEqual(tf_gc.compressors.from_string("auto"), tf_gc.Auto())
+        self.assertEqual(str(tf_gc.Auto()), "Auto()")
+
+
+if __name__ == "__main__":
+    absltest.main()

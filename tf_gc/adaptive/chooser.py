@@ -1,0 +1,296 @@
+"""Which plan the next steps should have: predicted, then measured in steps that train."""
+
+import collections
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from tf_gc.adaptive.computation import seconds_per_value
+from tf_gc.adaptive.cost_model import Network, predict
+from tf_gc.adaptive.ratio_search import RatioSearch
+
+# Measured steps after which a plan is compared; those that come close are measured longer.
+_FIRST_STEPS = 6
+_MOST_STEPS = 24
+_CLOSE = 1.1
+# A plan whose first steps take so many times the best plan's is given up at once.
+_HOPELESS = 1.5
+# Plans are tried whose exchanges are predicted to take no longer than the best plan's steps, or
+# than so many times its exchanges.
+_DOUBT = 1.25
+# Of two plans that differ by less the more faithful one is taken.
+_EQUAL = 1.03
+# The network, or the machine, is another one when steps take so many times as long, or as short, in
+# so many settled steps for one that was spent on trying: a machine that others use changes all the
+# time, and what changes everything is worth a try soon.
+_CHANGES = ((1.25, 20), (2.0, 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """What may be chosen for a bucket.
+
+    Attributes:
+      name: as in `predict`.
+      collective: as in `predict`.
+      loss: orders systems by what they change in a gradient, 0 for nothing.
+      has_ratio: whether it sends the ratio of the values that was searched for.
+    """
+
+    name: str
+    collective: str
+    loss: int
+    has_ratio: bool = False
+
+    def __str__(self):
+        return self.name if self.name == "uncompressed" else f"{self.name} ({self.collective})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What to do in a step.
+
+    Attributes:
+      choices: the index of the system of each bucket.
+      ratio: what systems with a ratio send; None without any.
+    """
+
+    choices: tuple[int, ...]
+    ratio: float | None = None
+
+
+class Chooser:
+    """Finds the plan with the shortest steps.
+
+    The cost model ranks the plans: for each system one in which every bucket has it, by its best
+    collective, and one in which only those have it that it is predicted to make faster. Plans that
+    may be the best are then used for some steps each, which are measured. No such step is lost:
+    what one system has not delivered the next one finds in the residuals.
+
+    When the network changes, all begins anew.
+
+    Attributes:
+      plan: the plan of the next steps; None before the first network is known.
+      is_settled: whether it is the last one, until something changes.
+      why: what made it so, for people.
+    """
+
+    def __init__(
+        self,
+        systems: Sequence[System],
+        sizes: Sequence[int],
+        workers: int,
+        ratios: Sequence[float] = (),
+        rates: Mapping[str, float] | None = None,
+    ):
+        """Has no plan before the first network is known.
+
+        Args:
+          systems: what is chosen from, at least one.
+          sizes: the number of values of each bucket.
+          workers: their number, at least 2.
+          ratios: what systems with a ratio may send, if there are any.
+          rates: what computation takes, of `measure_rates`; None for nothing.
+        """
+        self._systems = tuple(systems)
+        self._sizes = tuple(sizes)
+        self._workers = workers
+        self._rates = rates
+        self._search = RatioSearch() if ratios else None
+        self._ratios = tuple(ratios)
+        self._gains = {}
+        self._ratio = ratios[len(ratios) // 2] if ratios else None
+        self._steps = collections.defaultdict(lambda: collections.deque(maxlen=_MOST_STEPS))
+        self._network = None  # for which steps were measured
+        self._tried_steps = self._settled_steps = 0
+        self.is_settled = False
+        self.plan = None
+        self.why = ""
+
+    def update(
+        self,
+        network: Network,
+        seconds: Sequence[float] = (),
+        gains: Sequence[float] | None = None,
+    ) -> Plan:
+        """Returns the plan of the next steps.
+
+        Args:
+          network: the links, as measured.
+          seconds: what steps with the present plan have taken since the last call.
+          gains: of each ratio, the compression gain of the present gradients, if it was measured.
+        """
+        if gains is not None and self._search is not None:
+            self._gains = dict(zip(self._ratios, gains, strict=True))
+        if self._gains:
+            self._ratio = self._search.update(
+                network, self._gains, self._seconds_of_ratios(network)
+            )
+        self._record(seconds)
+        if self._begins_anew(network, seconds):
+            self._steps.clear()
+            self._network = network
+            self.is_settled = False
+            self._tried_steps = self._settled_steps = 0
+        predicted = self._predict(network)
+        self._move_to(self._best_of(predicted), network, predicted)
+        return self.plan
+
+    @property
+    def gain(self) -> float | None:
+        """The compression gain of the plan's ratio, where it is known."""
+        return self._gains.get(self.plan.ratio)
+
+    def describe(self, plan: Plan) -> str:
+        """Returns a plan in words: how many values each system has."""
+        values = collections.Counter()
+        for choice, size in zip(plan.choices, self._sizes, strict=True):
+            values[choice] += size
+        return ", ".join(self._describe(c, plan, values) for c, _ in values.most_common())
+
+    def _describe(self, choice, plan, values):
+        system = self._systems[choice]
+        ratio = f" at {plan.ratio:g}" if system.has_ratio else ""
+        share = f" for {values[choice] / sum(values.values()):.0%}" if len(values) > 1 else ""
+        return f"{system}{ratio}{share}"
+
+    def _record(self, seconds):
+        if self.plan is not None:
+            self._steps[self.plan].extend(seconds)
+        if self.is_settled:
+            self._settled_steps += len(seconds)
+        else:
+            self._tried_steps += len(seconds)
+
+    def _begins_anew(self, network, seconds):
+        """Whether what was measured before says so little about now that all is tried again."""
+        if self._network is None:
+            return True
+        if not self.is_settled:
+            return False
+        change = self._change(network, seconds)
+        return any(
+            change > least and self._settled_steps >= steps * self._tried_steps
+            for least, steps in _CHANGES
+        )
+
+    def _change(self, network, seconds):
+        """Returns how many times longer or shorter steps are, or should be, than when measured."""
+        measured = list(self._steps[self.plan])
+        before = measured[: len(measured) - len(seconds)]
+        if len(before) < _FIRST_STEPS:
+            return 1.0
+        step = statistics.median(before)
+        then, now = self._predict(self._network), self._predict(network)
+        plan = self._plan(self.plan.choices)
+        expected = [step + now[plan] - then[plan], step + min(now.values()) - min(then.values())]
+        took = [statistics.median(seconds)] if len(seconds) > 1 else []
+        return max(_times(other, step) for other in (*expected, *took))
+
+    def _predict(self, network):
+        """Returns the predicted seconds of the exchanges of each plan that may be worth it."""
+        costs = [self._costs(network, size) for size in self._sizes]
+        families = collections.defaultdict(list)
+        for index, system in enumerate(self._systems):
+            families[system.name].append(index)
+        exact = families.get("uncompressed", [])
+        choices = {
+            tuple(min(indices, key=lambda i: of_bucket[i].seconds) for of_bucket in costs)
+            for family in families.values()
+            for indices in (family, [*family, *exact])
+        }
+        if self.plan is not None:
+            choices.add(self.plan.choices)
+        return {self._plan(c): _seconds(costs, c) for c in choices}
+
+    def _plan(self, choices):
+        has_ratio = any(self._systems[choice].has_ratio for choice in choices)
+        return Plan(choices, self._ratio if has_ratio else None)
+
+    def _costs(self, network, size):
+        """Returns a `Prediction` of each system for a bucket."""
+        known = {(c.system, c.collective): c for c in self._cost(network, size, self._ratio)}
+        # One that the model does not know may be the fastest.
+        best = min(known.values(), key=lambda cost: cost.seconds)
+        return [known.get((system.name, system.collective), best) for system in self._systems]
+
+    def _cost(self, network, size, ratio):
+        ratio = ratio or 1.0
+        computation = self._rates and seconds_per_value(self._rates, self._workers, ratio)
+        return predict(network, size, self._workers, ratio, computation)
+
+    def _seconds_of_ratios(self, network):
+        """Returns, by ratio, what compression and what communication take of all values."""
+        with_ratio = {
+            (system.name, system.collective) for system in self._systems if system.has_ratio
+        }
+        seconds = {}
+        for ratio in self._ratios:
+            costs = self._cost(network, sum(self._sizes), ratio)
+            own = [cost for cost in costs if (cost.system, cost.collective) in with_ratio]
+            best = min(own, key=lambda cost: cost.seconds)
+            seconds[ratio] = (best.computation, best.latency + best.transfer)
+        return seconds
+
+    def _best_of(self, predicted):
+        """Returns the plan that the next steps should measure, or, at the end, the best one."""
+        medians = {p: statistics.median(s) for p, s in self._steps.items() if s and p in predicted}
+        if not medians:
+            return min(predicted, key=predicted.get)
+        best = min(medians, key=medians.get)
+        if not self._is_measured(self.plan, medians, best):
+            return self.plan
+        limit = max(medians[best], _DOUBT * predicted[best])
+        for plan in sorted(predicted, key=predicted.get):
+            if plan not in medians and predicted[plan] <= limit:
+                return plan
+        self.is_settled = True
+        for plan, median in medians.items():
+            is_close = median <= _CLOSE * medians[best] and len(medians) > 1
+            if is_close and len(self._steps[plan]) < _MOST_STEPS:
+                self.is_settled = False
+                return plan
+        equal = [plan for plan, median in medians.items() if median <= _EQUAL * medians[best]]
+        return min(equal, key=lambda plan: (self._loss(plan), medians[plan]))
+
+    def _is_measured(self, plan, medians, best):
+        steps = len(self._steps[plan])
+        is_hopeless = steps >= 2 and medians[plan] > _HOPELESS * medians[best]
+        return steps >= _FIRST_STEPS or is_hopeless
+
+    def _loss(self, plan):
+        return sum(
+            self._systems[choice].loss * size
+            for choice, size in zip(plan.choices, self._sizes, strict=True)
+        )
+
+    def _move_to(self, plan, network, predicted):
+        if plan == self.plan:
+            return
+        measured = [
+            f"{self.describe(p)} {1e3 * statistics.median(s):.3g} ms"
+            for p, s in self._steps.items()
+            if s
+        ]
+        expected = [
+            f"{self.describe(p)} {1e3 * seconds:.3g} ms"
+            for p, seconds in sorted(predicted.items(), key=lambda item: item[1])
+        ]
+        self.why = (
+            f"{self.describe(plan)}; links of {network.bandwidth / 1e6:.3g} Mbit/s and "
+            f"{1e3 * network.latency:.3g} ms; predicted exchanges: {', '.join(expected)}; "
+            f"measured steps: {', '.join(measured) or 'none yet'}"
+        )
+        self.plan = plan
+
+
+def _seconds(costs, choices):
+    """Returns what the exchanges of all buckets take, which share a link, and wait side by side."""
+    chosen = [of_bucket[choice] for of_bucket, choice in zip(costs, choices, strict=True)]
+    return sum(c.transfer + c.computation for c in chosen) + max(c.latency for c in chosen)
+
+
+def _times(a, b):
+    """Returns how many times one is the other, infinity where one of them is nothing."""
+    return max(a / b, b / a) if a > 0 and b > 0 else math.inf

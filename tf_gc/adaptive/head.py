@@ -1,0 +1,141 @@
+"""Worker 0, who decides for all."""
+
+import concurrent.futures
+import statistics
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+
+from tf_gc.adaptive.chooser import Chooser
+from tf_gc.adaptive.cost_model import Network
+from tf_gc.adaptive.run_record import ControlPoint, RunRecord
+
+# From one exchange of reports to the next.
+_SECONDS = 0.3
+_FEWEST_STEPS, MOST_STEPS = 3, 60
+_REPORTS_PER_GAIN = 10
+
+
+class Report(NamedTuple):
+    """What a worker tells all others, in float64.
+
+    Attributes:
+      latency: of its links, in seconds; NaN where it is not known.
+      bandwidth: of its links, in bits per second; NaN where it is not known.
+      is_restored: whether residuals were restored since its last report.
+    """
+
+    latency: float
+    bandwidth: float
+    is_restored: bool
+
+
+class Decision(NamedTuple):
+    """What worker 0 tells all others, before the index of the system of each bucket.
+
+    Attributes:
+      steps: how many there are from these reports to the next ones.
+      is_restored: whether residuals were restored on any worker.
+      wants_gain: whether gains are to be measured before the next reports.
+      ratio: of systems without one of their own.
+    """
+
+    steps: int
+    is_restored: bool
+    wants_gain: bool
+    ratio: float
+
+
+class Head:
+    """Turns reports into decisions, in a thread of its own: no step waits for it."""
+
+    def __init__(self, chooser: Chooser, record: RunRecord | None = None):
+        self._chooser = chooser
+        self._record = record
+        self._pool = concurrent.futures.ThreadPoolExecutor(1, "tf_gc_auto")
+        self._deciding = None
+        self._reports = 0
+        self._began = time.monotonic()
+        self._logged = None  # the plan that was
+        self._recorded = None
+        self._heard = 0  # the step of the last reports
+        self._is_new = False  # whether steps since then have another plan than those before
+
+    def hear(self, step: int, reports: Sequence[Report], gains: np.ndarray, times: np.ndarray):
+        """Begins to decide.
+
+        Args:
+          step: in which the reports were exchanged.
+          reports: of all workers.
+          gains: float64 [workers, ratios], NaN where they are not known.
+          times: when steps have begun, in seconds, that of step s at s mod size; 0 for unknown.
+        """
+        seconds = self._seconds(step, times)
+        self._heard = step
+        self._deciding = self._pool.submit(self._decide, step, reports, gains, seconds)
+
+    def decision(self) -> tuple[Decision, Sequence[int]] | None:
+        """Returns what was decided last, choices by bucket behind; None before the first reports.
+
+        Waits where it is not ready, and raises what has ended the thread.
+        """
+        return self._deciding and self._deciding.result()
+
+    def _seconds(self, step, times):
+        """Returns what the steps have taken that had the last plan, but for the first of them."""
+        steps = np.arange(self._heard + 1 + self._is_new, step)
+        if steps.size > MOST_STEPS:  # another part of the training
+            return []
+        begin, end = times[steps % times.size], times[(steps + 1) % times.size]
+        return list((end - begin)[(begin > 0) & (end > begin)])
+
+    def _decide(self, step, reports, gains, seconds):
+        self._reports += 1
+        network = Network(
+            latency=_of_known(max, [report.latency for report in reports], otherwise=1e-3),
+            bandwidth=_of_known(min, [report.bandwidth for report in reports], otherwise=1e9),
+        )
+        before = self._chooser.plan
+        plan = self._chooser.update(
+            network, seconds, None if np.isnan(gains).any() else gains.mean(0)
+        )
+        self._is_new = plan != before
+        typical = statistics.median(seconds) if seconds else None
+        self._tell(step, typical, network)
+        steps = _SECONDS / typical if typical else _FEWEST_STEPS
+        decision = Decision(
+            steps=round(min(max(steps, _FEWEST_STEPS), MOST_STEPS)),
+            is_restored=any(report.is_restored for report in reports),
+            wants_gain=self._reports % _REPORTS_PER_GAIN == 2,
+            ratio=plan.ratio or 1.0,
+        )
+        return decision, plan.choices
+
+    def _tell(self, step, seconds, network):
+        """Logs and records what was decided."""
+        chooser = self._chooser
+        if chooser.is_settled and chooser.plan != self._logged:
+            self._logged = chooser.plan
+            logging.warning("tf_gc.Auto takes %s", chooser.why)
+        if self._record is None or step == 0:
+            return
+        point = ControlPoint(
+            step=step,
+            seconds=time.monotonic() - self._began,
+            step_seconds=seconds,
+            latency=network.latency,
+            bandwidth=network.bandwidth,
+            choices=chooser.plan.choices,
+            ratio=chooser.plan.ratio,
+            gain=chooser.gain,
+            why=None if chooser.plan == self._recorded else chooser.why,
+        )
+        self._recorded = chooser.plan
+        self._record.append(point)
+
+
+def _of_known(which, values, otherwise):
+    return which((value for value in values if np.isfinite(value)), default=otherwise)

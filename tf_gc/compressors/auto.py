@@ -1,0 +1,142 @@
+"""Auto: the system, collective and ratio that suit the network, the machine and the model."""
+
+import dataclasses
+import functools
+
+import tensorflow as tf
+
+from tf_gc import checks
+from tf_gc.compressors.ar_top_k import ARTopK
+from tf_gc.compressors.compressor import Compressor
+from tf_gc.compressors.fused import FusedCompressor
+from tf_gc.compressors.thc import THC
+from tf_gc.compressors.three_lc import ThreeLC
+from tf_gc.compressors.uncompressed import Uncompressed
+
+__all__ = ["Auto"]
+
+# Of the paper on AR-Topk, section 3-E.
+_RATIOS = (0.1, 0.033, 0.011, 0.004, 0.001)
+
+
+@dataclasses.dataclass(frozen=True)
+class Auto(Compressor):
+    """Chooses among systems, for each bucket, by the network, and goes on choosing.
+
+    Workers measure their links and what systems compute; a model of what each system takes ranks
+    them; those that may be the best are used for some steps each, which train as all others do,
+    and are measured. The fastest is taken, or one that changes gradients less, where this takes
+    no longer. It begins anew when the network changes. All workers choose the same in the same
+    step, without tracing anything again. AR-Topk's collective follows from the model (Tyagi, Swany:
+    "Flexible Communication for Optimal Distributed Learning over Unpredictable Networks", IEEE
+    Big Data 2023, equation 5), and its ratio is the knee between what compression takes, what
+    communication takes, and the compression gain (equation 6).
+
+    All systems share the residuals, so that what one has not delivered the next one does:
+
+        gradients + old residuals = delivered + new residuals
+
+    but for what rounding takes from uncompressed float16 and bfloat16, as without tf_gc. Which
+    steps have which system depends on times, and so do the bits of the results.
+
+    Attributes:
+      systems: what to choose from: compressors that keep nothing but a residual, and None for no
+        compression. By default None, `THC()` and `ThreeLC()`, which train well with every
+        optimizer.
+      ratios: what AR-Topk may send, in (0, 1], in descending order; () for no AR-Topk. By default
+        the paper's 0.1 ... 0.001 for optimizers that do not square gradients, and () for those
+        that do. AR-Topk needs the extra `adaptive`.
+      record: a file to which worker 0 writes what was measured and chosen, for `tf_gc-launch
+        report`; None for none.
+
+    Raises:
+      ValueError: an attribute is out of range.
+    """
+
+    systems: tuple[Compressor | None, ...] | None = None
+    ratios: tuple[float, ...] | None = None
+    record: str | None = None
+
+    shares_second_moment = True
+    units = "second_moment"
+
+    def __post_init__(self):
+        super().__post_init__()
+        for system in self.systems or ():
+            _check_system(system)
+        for ratio in self.ratios or ():
+            checks.number("ratios", ratio, "in (0, 1]", lambda r: 0 < r <= 1)
+        if len(set(self.ratios or ())) != len(self.ratios or ()):
+            raise ValueError(f"ratios must differ, got {self.ratios!r}")
+        if self.systems == () and not self.ratios:
+            raise ValueError("systems must name at least one, or None for no compression, got ()")
+
+    def candidates(self, squares: bool) -> tuple[Compressor, ...]:
+        """Returns the systems, and AR-Topk with each collective, to choose from.
+
+        Args:
+          squares: whether the optimizer squares gradients.
+        """
+        systems = (None, THC(), ThreeLC()) if self.systems is None else self.systems
+        fixed = (Uncompressed() if system is None else system for system in systems)
+        return (*fixed, *(AnyRatio(topology=t) for t in ("ring", "tree") if self.searched(squares)))
+
+    def searched(self, squares: bool) -> tuple[float, ...]:
+        """Returns the ratios to choose from."""
+        if self.ratios is None:
+            return () if squares or self.systems is not None else _RATIOS
+        return self.ratios
+
+    def all_reduce(self, gradients, exchange):
+        branches = [
+            functools.partial(_all_reduce, system, gradients, exchange)
+            for system in exchange.choice.systems
+        ]
+        return tf.switch_case(exchange.choice.index, branches)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnyRatio(ARTopK):
+    """AR-Topk of one bucket, at the ratio that was chosen."""
+
+    whole_model = False
+
+    def reduce(self, values, exchange):
+        at_ratio = ARTopK(lambda _: exchange.choice.ratio, topology=self.topology)
+        return at_ratio.reduce(values, exchange)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Remainder(FusedCompressor):
+    """Sums of all that there is, residuals too: the first uncompressed step."""
+
+    def reduce(self, values, exchange):
+        exchange.choice.is_clean.assign(tf.reduce_all(exchange.finite))
+        return exchange.sum(values), tf.zeros_like(values)
+
+
+def _all_reduce(system, gradients, exchange):
+    if isinstance(system, Uncompressed):
+        return tf.cond(
+            exchange.choice.is_clean.read_value(),
+            lambda: system.all_reduce(gradients, exchange),
+            lambda: _Remainder().all_reduce(gradients, exchange),
+        )
+    exchange.choice.is_clean.assign(False)
+    units = exchange.units if system.units == "second_moment" else None
+    return system.all_reduce(gradients, dataclasses.replace(exchange, units=units))
+
+
+def _check_system(system):
+    if system is None:
+        return
+    if (
+        not isinstance(system, Compressor)
+        or isinstance(system, Auto)
+        or set(system.slot_shapes((2, 2))) != {"residual"}
+        or system.start_step
+    ):
+        raise ValueError(
+            "systems must be compressors with residuals and no other state or start_step, such as "
+            f"tf_gc.ThreeLC(), and None, got {system!r}"
+        )
