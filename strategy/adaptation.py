@@ -50,6 +50,7 @@ class Adaptation:
         """
         self._systems = auto.candidates(squares)
         self._ratios = auto.searched(squares)
+        self._start_step = auto.start_step
         self._residuals = residuals
         self._restorations = residuals.restorations
         self._gains = np.full(len(self._ratios), np.nan)
@@ -125,7 +126,8 @@ class Adaptation:
     def _is_due(self, step):
         since = tf.cast(step - self._step.read_value(), tf.float32)
         # Where a checkpoint was restored, an optimizer may be in an earlier step.
-        return (since >= self._steps.read_value()) | (since < 0)
+        is_due = (since >= self._steps.read_value()) | (since < 0)
+        return is_due & (step >= self._start_step)
 
     def _measure_gains(self, gradients, residuals):
         values = [

@@ -146,7 +146,7 @@ class GradientReducer:
             variables[: len(measured)], variables[len(measured) :], self._residuals
         )
         with tf.device(self._device):
-            are_used = _are_used(shared)
+            are_used = _are_used(shared, with_second_moments)
             of_squares = _where(
                 are_used,
                 lambda: statistics.of_squares([entry.gradient for entry in shared]),
@@ -205,7 +205,8 @@ class GradientReducer:
         while self._dead:
             key = self._dead.popleft()
             bucket = self._buckets.pop(key, None)
-            self._adaptations = {k: a for k, a in self._adaptations.items() if key not in k}
+            for of_buckets in [k for k in self._adaptations if key in k]:
+                self._retired += self._adaptations.pop(of_buckets).traffic()
             if self._norm_samples is not None:
                 self._norm_samples.forget(key)
             if bucket is not None:
@@ -282,24 +283,24 @@ class GradientReducer:
     @contextlib.contextmanager
     def _adapted(self, entries, step, squares):
         """Gives entries their choices for this step, and at its end makes those of the next."""
-        entries = [entry for entry in entries if isinstance(entry.compressor, Auto)]
-        if not entries:
-            yield
-            return
-        buckets = self._plan(entries)
+        adaptations = []
+        by_auto = collections.defaultdict(list)
+        for entry in entries:
+            if isinstance(entry.compressor, Auto):
+                by_auto[entry.compressor].append(entry)
         with tf.device(self._device):
-            adaptation = self._adaptation(buckets, squares)
-            adaptation.observe(
-                step,
-                [entry.gradient for entry in entries],
-                self._slots(entries[0].compressor, [e.variable for e in entries])["residual"],
-            )
-            for bucket, choice in zip(buckets, adaptation.choices(), strict=True):
-                for entry in bucket:
-                    entry.choice = choice
+            for auto, chosen in by_auto.items():
+                buckets = self._plan(chosen)
+                adaptations.append(self._adaptation(buckets, squares))
+                residuals = self._slots(auto, [entry.variable for entry in chosen])["residual"]
+                adaptations[-1].observe(step, [entry.gradient for entry in chosen], residuals)
+                for bucket, choice in zip(buckets, adaptations[-1].choices(), strict=True):
+                    for entry in bucket:
+                        entry.choice = choice
         yield
         with tf.device(self._device):
-            adaptation.exchange_reports(step)
+            for adaptation in adaptations:
+                adaptation.exchange_reports(step)
 
     def _adaptation(self, buckets, squares):
         key = (squares, *map(_key, buckets))
@@ -407,11 +408,15 @@ def _square(reduced):
     return tf.square(tf.cast(reduced, tf.float32))
 
 
-def _are_used(entries):
+def _are_used(entries, squares):
     """Whether any entry's statistics are used in this step; None for always."""
     if any(entry.choice is None for entry in entries):
         return None
-    return tf.reduce_any([entry.choice.shares_second_moment for entry in entries])
+    choices = [entry.choice for entry in entries]
+    used = [choice.has_units for choice in choices]
+    if squares:
+        used += [choice.shares_second_moment for choice in choices]
+    return tf.reduce_any(used)
 
 
 def _where(condition, then, otherwise):

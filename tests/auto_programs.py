@@ -37,23 +37,28 @@ def _scripted(script):
         yield
 
 
-def reduce_steps(auto, steps, script=None, bytes_per_pack=0, dtype="float32", lie=None):
+def reduce_steps(
+    compression, steps, script=None, bytes_per_pack=0, dtype="float32", lie=None, adopt_at=None
+):
     """Reduces Gaussian gradients in one function.
 
     Args:
-      auto: the compressor.
+      compression: the compressor, or policy.
       steps: how many.
       script: what is decided; by default what is measured decides.
       bytes_per_pack: of buckets.
       dtype: of gradients.
       lie: (rank, latency, bandwidth) of a worker that measures something else.
+      adopt_at: a step before which residuals of ones are restored.
 
     Returns:
       By variable: the sum of what was delivered over the steps, the residual; then the choices and
       the fingerprint of each step, the number of traces, and the traffic.
     """
     options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=bytes_per_pack)
-    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=auto, communication_options=options)
+    strategy = tf_gc.MultiWorkerMirroredStrategy(
+        compression=compression, communication_options=options
+    )
     with strategy.scope():
         variables = [
             tf.Variable(tf.zeros(shape, dtype), name=name) for name, shape in _SHAPES.items()
@@ -73,14 +78,18 @@ def reduce_steps(auto, steps, script=None, bytes_per_pack=0, dtype="float32", li
     delivered, choices, fingerprints = [], [], []
     with _scripted(script) if script else contextlib.nullcontext():
         for number in range(steps):
+            if number == adopt_at:
+                own = strategy.residuals.own_values()
+                strategy.residuals.adopt({key: np.ones_like(own[key]) for key in own})
             gradients = [gaussian(number, shape).astype(dtype) for shape in _SHAPES.values()]
             reduced = [r.numpy() for r in step(tuple(map(tf.constant, gradients)))]
             delivered.append([r.astype(np.float64) for r in reduced])
             fingerprints.append(fingerprint(reduced))
-            [adaptation] = strategy._reducer._adaptations.values()
-            if lie and lie[0] == rank():
-                adaptation._links = _Liar(*lie[1:])
-            choices.append(tuple(adaptation._choices.numpy().tolist()))
+            adaptations = strategy._reducer._adaptations.values()
+            for adaptation in adaptations:
+                if lie and lie[0] == rank():
+                    adaptation._links = _Liar(*lie[1:])
+            choices.append(tuple(c for a in adaptations for c in a._choices.numpy().tolist()))
     residuals = [strategy.residuals.of(v).values[0].numpy() for v in variables]
     return (
         [sum(d[i] for d in delivered) for i in range(len(variables))],

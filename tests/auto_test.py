@@ -60,6 +60,33 @@ class StepsTest(parameterized.TestCase):
             for residual in worker[1]:
                 self.assertFalse(residual.any())
 
+    def test_restored_residuals_are_delivered_where_nothing_is_compressed(self):
+        arguments = (_ALL, 12, [([0], None)], 0, "float32", None, 6)
+        workers = shared_cluster(2).run(programs.reduce_steps, *arguments)
+        gradients = shared_cluster(2).run(programs.gradient_sums, 12)
+        for variable in range(2):
+            given = sum(worker[variable] for worker in gradients)
+            # Two ones for each value; the step counter is shared, and is no residual.
+            np.testing.assert_allclose(workers[0][0][variable] - given, 2, atol=1e-4)
+            self.assertFalse(workers[0][1][variable].any())
+
+    def test_a_policy_may_have_several(self):
+        policy = tf_gc.Policy(
+            default=tf_gc.Auto(systems=(tf_gc.THC(),)),
+            rules={"a": tf_gc.Auto(systems=(tf_gc.ThreeLC(1.0),))},
+        )
+        workers = shared_cluster(2).run(programs.reduce_steps, policy, 4)
+        self._check_agreement(workers)
+        bits = {v["name"]: v["bits_per_value"] for v in workers[0][-1]["variables"]}
+        self.assertLess(bits["a"], 2)
+        self.assertGreater(bits["b"], 5)
+
+    def test_before_the_start_step_sums_are_exact(self):
+        auto = tf_gc.Auto(systems=(tf_gc.ThreeLC(),), start_step=4)
+        for worker in shared_cluster(2).run(programs.reduce_steps, auto, 4):
+            gradients = shared_cluster(2).run(programs.gradient_sums, 4)
+            np.testing.assert_allclose(worker[0][0], sum(g[0] for g in gradients), atol=1e-5)
+
     def test_one_system_is_that_system(self):
         auto = tf_gc.Auto(systems=(tf_gc.THC(),))
         adaptive = shared_cluster(2).run(programs.reduce_steps, auto, 4)

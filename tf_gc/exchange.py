@@ -28,6 +28,11 @@ class Choice:
         """Whether what is delivered is not for an optimizer to square, a bool scalar."""
         return tf.gather([system.shares_second_moment for system in self.systems], self.index)
 
+    @property
+    def has_units(self) -> tf.Tensor:
+        """Whether values are compressed in units of the second moment, a bool scalar."""
+        return tf.gather([s.units == "second_moment" for s in self.systems], self.index)
+
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
