@@ -18,6 +18,7 @@ from bazel_backend import target_has_tensorflow  # noqa: E402
 OUTPUTS = {
     "ops/libtf_gc_ops.so": "tf_gc/ops/libtf_gc_ops.so",
     "tf_gc/kernels.so": "tf_gc/kernels.so",
+    "tf_gc/loopback.so": "tf_gc/loopback.so",
     "tf_gc/_build_info.py": "tf_gc/_build_info.py",
 }
 
@@ -34,7 +35,8 @@ def bazel_build():
             import pybind11
 
             environment["PYTHONPATH"] = os.path.dirname(pybind11.__path__[0])
-    targets = ["//ops:libtf_gc_ops.so", "//tf_gc:kernels.so", "//tf_gc:build_info"]
+    targets = ["//ops:libtf_gc_ops.so"]
+    targets += [f"//tf_gc:{name}" for name in ("kernels.so", "loopback.so", "build_info")]
     options = os.environ.get("BAZEL_BUILD_OPTIONS", "").split()
     # Without symlinks: bazel-bin stays what the developer's own builds made it.
     out = os.path.join(ROOT, "build", "bazel-out", "")

@@ -37,4 +37,5 @@ def _address(text):
     packed = b"".join(
         int(words[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(words), 8)
     )
-    return str(ipaddress.ip_address(packed)), int(port, 16)
+    address = ipaddress.ip_address(packed)
+    return str(getattr(address, "ipv4_mapped", None) or address), int(port, 16)

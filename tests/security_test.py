@@ -2,13 +2,17 @@
 
 import json
 import os
+import socket
+import subprocess
 import sys
 from unittest import mock
 
 import reliability_programs as programs
-from absl.testing import absltest
+from absl.testing import absltest, parameterized
 
 import tf_gc.launch
+from tests.listening import listening
+from tests.waiting import wait_until
 from tf_gc.testing.cluster import Cluster
 
 _CHIEF = """
@@ -36,7 +40,7 @@ def _host_and_port(address):
     return host, int(port)
 
 
-class ListeningTest(absltest.TestCase):
+class ListeningTest(parameterized.TestCase):
     def test_a_worker_listens_at_the_port_of_its_address_alone(self):
         with Cluster(2) as cluster:
             for port, sockets in cluster.run(programs.where_it_listens):
@@ -55,9 +59,26 @@ class ListeningTest(absltest.TestCase):
         addresses = {job: [_host_and_port(address) for address in cluster[job]] for job in cluster}
         self.assertEqual({host for job in addresses.values() for host, _ in job}, {"127.0.0.1"})
         self.assertEqual(launcher, [])
-        expected = [port for job in ("worker", "ps") for _, port in addresses[job]]
-        found = [port for sockets in servers for _, port in sockets]
+        expected = [place for job in ("worker", "ps") for place in addresses[job]]
+        found = [tuple(place) for places in servers for place in places]
         self.assertCountEqual(found, expected)
+
+    @parameterized.parameters(("localhost", "127.0.0.1"), (socket.gethostname(), "::"))
+    def test_a_server_listens_where_its_address_is(self, host, expected):
+        [port] = tf_gc.launch.free_ports(1)
+        config = {"cluster": {"ps": [f"{host}:{port}"]}, "task": {"type": "ps", "index": 0}}
+        server = subprocess.Popen(
+            [sys.executable, "-m", "tf_gc.server"],
+            env={
+                **os.environ,
+                "TF_CONFIG": json.dumps(config),
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
+        )
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        wait_until(lambda: listening(server.pid), "the server listens")
+        self.assertEqual(listening(server.pid), [(expected, port)])
 
 
 if __name__ == "__main__":

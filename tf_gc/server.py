@@ -8,6 +8,7 @@ TF_CONFIG says which, as everywhere in tf.distribute:
 
 It is a tf.distribute.Server that has tf_gc's ops. It does what the chief asks it to, which is the
 process that runs the training program. `tf_gc-launch --ps` starts a whole cluster on one machine.
+With an address of the loopback interface it listens there alone, else on all of the machine's.
 """
 
 import importlib
@@ -110,6 +111,8 @@ def main(argv):
     # Python would only handle Ctrl-C after the end of join, which never comes.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     task = _task(os.environ.get("TF_CONFIG", ""))
+    if launch.keep_to_loopback(os.environ, task.cluster[task.type][task.index]):
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # which preloads it
     _set_environment(task.type)
     _serve(task)
 

@@ -15,6 +15,9 @@ from typing import BinaryIO, NamedTuple
 # port of a worker that is still starting.
 PORTS = range(20000, 30000)
 
+_LOOPBACK = ("127.0.0.1", "localhost")
+_PRELOADED = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "loopback.so"))
+
 _PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 _PR_SET_PDEATHSIG = 1
 
@@ -114,7 +117,29 @@ def task_environment(cluster: dict[str, list[str]], task: Task) -> dict[str, str
     environment = dict(os.environ)
     remove_proxies(environment)
     config = {"cluster": cluster, "task": {"type": task.type, "index": task.index}}
-    return {**environment, "TF_CONFIG": json.dumps(config)}
+    environment["TF_CONFIG"] = json.dumps(config)
+    keep_to_loopback(environment, cluster[task.type][task.index])
+    return environment
+
+
+def keep_to_loopback(environment: MutableMapping[str, str], address: str) -> bool:
+    """Has a process's TensorFlow server listen on the loopback interface alone, if its address is
+    there; TensorFlow's own choice is all addresses of the machine.
+
+    Args:
+      environment: that the process is to be started with.
+      address: the process's own, in TF_CONFIG.
+
+    Returns:
+      Whether that has changed the environment.
+    """
+    host, _, port = address.rpartition(":")
+    if host not in _LOOPBACK or environment.get("TF_GC_LOOPBACK_PORT") == port:
+        return False
+    environment["TF_GC_LOOPBACK_PORT"] = port
+    others = [name for name in environment.get("LD_PRELOAD", "").split(":") if name]
+    environment["LD_PRELOAD"] = ":".join([*{**dict.fromkeys(others), _PRELOADED: None}])
+    return True
 
 
 def remove_proxies(environment: MutableMapping[str, str]) -> None:
