@@ -6,7 +6,7 @@ import numpy as np
 from absl.testing import absltest
 
 from tests import testing
-from tf_gc.adaptive import measure_rates
+from tf_gc.adaptive import head, measure_rates
 from tf_gc.adaptive.chooser import Chooser, System
 from tf_gc.adaptive.cost_model import Network, predict
 from tf_gc.adaptive.server_choice import best_for_servers
@@ -178,6 +178,32 @@ class ChooserTest(absltest.TestCase):
         chooser = Chooser([_3LC], [1000], 2)
         for _ in range(9):
             self.assertEqual(chooser.update(_SLOW, [0.1] * 3).choices, (0,))
+
+
+class HeadTest(absltest.TestCase):
+    def test_steps_count_for_the_plan_that_they_had(self):
+        systems = [_EXACT, _THC, _3LC]
+        world = _World(Network(1e-4, 2e9), [1_000_000], computation=0.02)
+        chooser = Chooser(systems, world.sizes, 4)
+        worker_0 = head.Head(chooser)
+        report = head.Report(world.network.latency, world.network.bandwidth, False)
+        times, now, due = np.zeros(head.MOST_STEPS + 4), 1.0, 0
+        choices, used = [0], set()
+        for step in range(400):
+            times[step % times.size] = now
+            now += world.seconds(systems, choices, None)
+            if step < due:
+                continue
+            decision, next_choices = worker_0.decision() or (None, choices)
+            worker_0.hear(step, [report] * 4, np.zeros([4, 0]), times)
+            choices = next_choices
+            used.add(tuple(choices))
+            due = step + (decision.steps if decision else 1)
+        worker_0.decision()
+        self.assertLen(used, 3)
+        for plan, seconds in chooser.measured().items():
+            expected = world.seconds(systems, plan.choices, plan.ratio)
+            np.testing.assert_allclose(seconds, expected, rtol=1e-6)
 
 
 class ServersTest(absltest.TestCase):

@@ -113,29 +113,40 @@ class Chooser:
         network: Network,
         seconds: Sequence[float] = (),
         gains: Sequence[float] | None = None,
+        used: Plan | None = None,
     ) -> Plan:
         """Returns the plan of the next steps.
 
         Args:
           network: the links, as measured.
-          seconds: what steps with the present plan have taken since the last call.
+          seconds: what steps have taken.
           gains: of each ratio, the compression gain of the present gradients, if it was measured.
+          used: the plan that these steps had; by default what the last call has returned.
         """
-        if gains is not None and self._search is not None:
-            self._gains = dict(zip(self._ratios, gains, strict=True))
-        if self._gains:
-            self._ratio = self._search.update(
-                network, self._gains, self._seconds_of_ratios(network)
-            )
-        self._record(seconds)
-        if self._begins_anew(network, seconds):
+        used = used or self.plan
+        if used is not None:
+            self._steps[used].extend(seconds)
+        if self.is_settled:
+            self._settled_steps += len(seconds)
+        else:
+            self._tried_steps += len(seconds)
+        if self._begins_anew(network, seconds if used == self.plan else []):
             self._steps.clear()
             self._network = network
             self.is_settled = False
             self._tried_steps = self._settled_steps = 0
+        if gains is not None and self._search is not None:
+            self._gains = dict(zip(self._ratios, gains, strict=True))
+        if self._gains:
+            of_ratios = self._seconds_of_ratios(self._network)
+            self._ratio = self._search.update(self._network, self._gains, of_ratios)
         predicted = self._predict(network)
         self._move_to(self._best_of(predicted), network, predicted)
         return self.plan
+
+    def measured(self) -> dict[Plan, float]:
+        """Returns the median seconds of the steps of each plan that was tried."""
+        return {plan: statistics.median(steps) for plan, steps in self._steps.items() if steps}
 
     @property
     def gain(self) -> float | None:
@@ -154,14 +165,6 @@ class Chooser:
         ratio = f" at {plan.ratio:g}" if system.has_ratio else ""
         share = f" for {values[choice] / sum(values.values()):.0%}" if len(values) > 1 else ""
         return f"{system}{ratio}{share}"
-
-    def _record(self, seconds):
-        if self.plan is not None:
-            self._steps[self.plan].extend(seconds)
-        if self.is_settled:
-            self._settled_steps += len(seconds)
-        else:
-            self._tried_steps += len(seconds)
 
     def _begins_anew(self, network, seconds):
         """Whether what was measured before says so little about now that all is tried again."""
@@ -235,22 +238,22 @@ class Chooser:
 
     def _best_of(self, predicted):
         """Returns the plan that the next steps should measure, or, at the end, the best one."""
-        medians = {p: statistics.median(s) for p, s in self._steps.items() if s and p in predicted}
+        medians = {plan: median for plan, median in self.measured().items() if plan in predicted}
+        self.is_settled = False
         if not medians:
             return min(predicted, key=predicted.get)
         best = min(medians, key=medians.get)
-        if not self._is_measured(self.plan, medians, best):
+        if self.plan in predicted and not self._is_measured(self.plan, medians, best):
             return self.plan
         limit = max(medians[best], _DOUBT * predicted[best])
         for plan in sorted(predicted, key=predicted.get):
             if plan not in medians and predicted[plan] <= limit:
                 return plan
-        self.is_settled = True
         for plan, median in medians.items():
             is_close = median <= _CLOSE * medians[best] and len(medians) > 1
             if is_close and len(self._steps[plan]) < _MOST_STEPS:
-                self.is_settled = False
                 return plan
+        self.is_settled = True
         equal = [plan for plan, median in medians.items() if median <= _EQUAL * medians[best]]
         return min(equal, key=lambda plan: (self._loss(plan), medians[plan]))
 
@@ -269,9 +272,7 @@ class Chooser:
         if plan == self.plan:
             return
         measured = [
-            f"{self.describe(p)} {1e3 * statistics.median(s):.3g} ms"
-            for p, s in self._steps.items()
-            if s
+            f"{self.describe(p)} {1e3 * seconds:.3g} ms" for p, seconds in self.measured().items()
         ]
         expected = [
             f"{self.describe(p)} {1e3 * seconds:.3g} ms"

@@ -1,5 +1,6 @@
 """Worker 0, who decides for all."""
 
+import collections
 import concurrent.futures
 import statistics
 import time
@@ -62,10 +63,12 @@ class Head:
         self._logged = None  # the plan that was
         self._recorded = None
         self._heard = 0  # the step of the last reports
-        self._is_new = False  # whether steps since then have another plan than those before
+        # What was told with the reports of now, and the last ones and those before: what is
+        # decided is told with the next reports, and done from then on.
+        self._told = collections.deque([None] * 3, maxlen=3)
 
     def hear(self, step: int, reports: Sequence[Report], gains: np.ndarray, times: np.ndarray):
-        """Begins to decide.
+        """Begins to decide, after `decision` has told of these reports.
 
         Args:
           step: in which the reports were exchanged.
@@ -75,34 +78,40 @@ class Head:
         """
         seconds = self._seconds(step, times)
         self._heard = step
-        self._deciding = self._pool.submit(self._decide, step, reports, gains, seconds)
+        used = self._told[1]
+        self._deciding = self._pool.submit(self._decide, step, reports, gains, seconds, used)
 
     def decision(self) -> tuple[Decision, Sequence[int]] | None:
-        """Returns what was decided last, choices by bucket behind; None before the first reports.
+        """Returns what was decided last, to be told with the next reports; None before the first.
 
         Waits where it is not ready, and raises what has ended the thread.
+
+        Returns:
+          The decision, and the index of the system of each bucket.
         """
-        return self._deciding and self._deciding.result()
+        if self._deciding is None:
+            return None
+        decision, plan = self._deciding.result()
+        self._told.append(plan)
+        return decision, plan.choices
 
     def _seconds(self, step, times):
-        """Returns what the steps have taken that had the last plan, but for the first of them."""
-        steps = np.arange(self._heard + 1 + self._is_new, step)
+        """Returns what steps have taken since the last reports, but for the first of a plan."""
+        before, used, _ = self._told
+        steps = np.arange(self._heard + 1 + (used != before), step)
         if steps.size > MOST_STEPS:  # another part of the training
             return []
         begin, end = times[steps % times.size], times[(steps + 1) % times.size]
         return list((end - begin)[(begin > 0) & (end > begin)])
 
-    def _decide(self, step, reports, gains, seconds):
+    def _decide(self, step, reports, gains, seconds, used):
         self._reports += 1
         network = Network(
             latency=_of_known(max, [report.latency for report in reports], otherwise=1e-3),
             bandwidth=_of_known(min, [report.bandwidth for report in reports], otherwise=1e9),
         )
-        before = self._chooser.plan
-        plan = self._chooser.update(
-            network, seconds, None if np.isnan(gains).any() else gains.mean(0)
-        )
-        self._is_new = plan != before
+        known_gains = None if np.isnan(gains).any() else gains.mean(0)
+        plan = self._chooser.update(network, seconds, known_gains, used)
         typical = statistics.median(seconds) if seconds else None
         self._tell(step, typical, network)
         steps = _SECONDS / typical if typical else _FEWEST_STEPS
@@ -112,7 +121,7 @@ class Head:
             wants_gain=self._reports % _REPORTS_PER_GAIN == 2,
             ratio=plan.ratio or 1.0,
         )
-        return decision, plan.choices
+        return decision, plan
 
     def _tell(self, step, seconds, network):
         """Logs and records what was decided."""
