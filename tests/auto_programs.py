@@ -25,8 +25,8 @@ def _scripted(script):
     class Scripted(Chooser):
         calls = 0
 
-        def update(self, network, seconds=(), gains=None):
-            del network, seconds, gains
+        def update(self, network, seconds=(), gains=None, used=None):
+            del network, seconds, gains, used
             choices, ratio = script[self.calls % len(script)]
             self.calls += 1
             self.plan = Plan(tuple(choices), ratio)
