@@ -33,6 +33,7 @@ _JSON = flags.DEFINE_string("json", None, "File that the first worker writes the
 _LAYERS = 10
 _DIFFERENT_GRADIENTS = 3
 _LEAST_STEPS = 2
+_TIMEOUT_SECONDS = 1800  # TensorFlow's heartbeats wait behind gradients where links are slow
 
 
 class _Model:
@@ -99,7 +100,10 @@ def main(argv):
     logging.set_verbosity(logging.WARNING)
     tf.get_logger().setLevel("WARNING")
     strategy = tf_gc.MultiWorkerMirroredStrategy(
-        compression=tf_gc.compressors.from_string(_COMPRESSOR.value)
+        communication_options=tf.distribute.experimental.CommunicationOptions(
+            timeout_seconds=_TIMEOUT_SECONDS
+        ),
+        compression=tf_gc.compressors.from_string(_COMPRESSOR.value),
     )
     rank = strategy.cluster_resolver.task_id or 0
     models = []

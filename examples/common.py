@@ -28,6 +28,9 @@ flags.DEFINE_integer("seed", 0, "Decides the initial model and the order of the 
 flags.DEFINE_bool(
     "synchronous", False, "With parameter servers: an update takes the mean of all workers' pushes."
 )
+flags.DEFINE_float(
+    "timeout_seconds", None, "Of an exchange that does not go on, and of heartbeats on slow links."
+)
 flags.DEFINE_string("json", None, "File that the first worker writes its report to.")
 
 # The first steps trace the model and fill caches.
@@ -54,7 +57,12 @@ class Cluster:
                 resolver, compression=self.compressor, synchronous=FLAGS.synchronous
             )
         else:
-            self.strategy = tf_gc.MultiWorkerMirroredStrategy(compression=self.compressor)
+            self.strategy = tf_gc.MultiWorkerMirroredStrategy(
+                communication_options=tf.distribute.experimental.CommunicationOptions(
+                    timeout_seconds=FLAGS.timeout_seconds
+                ),
+                compression=self.compressor,
+            )
         # Of all workers together, for one update.
         self.pushes_per_update = 1 if self.has_servers and not FLAGS.synchronous else self.workers
         self.batch_size = FLAGS.batch_size * self.pushes_per_update

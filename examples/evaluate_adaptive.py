@@ -146,6 +146,7 @@ def trainings_of(task: Task, pattern: Pattern, system: System) -> list[trainings
                 f"--steps_per_epoch={task.steps_per_epoch}",
                 *task.flags,
                 f"--seed={seed}",
+                "--timeout_seconds=600",  # heartbeats wait behind gradients where links are slow
             ),
             FLAGS.workers,
             phases=pattern.scaled(task.epochs),

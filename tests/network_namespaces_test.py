@@ -267,6 +267,19 @@ class BandwidthTest(parameterized.TestCase):
                     1.1 * megabits,
                 )
 
+    def test_packets_that_wait_do_not_block_a_link_that_becomes_slower(self):
+        """Each is sent as one of 5 KB, for which the bucket of the slow link has no room."""
+        message = bytes(5000)
+        with NetworkNamespaces(2, "200mbit") as network, contextlib.ExitStack() as stack:
+            connections = [_connect(network, 0, 1) for _ in range(100)]
+            for end in (end for ends in connections for end in ends):
+                stack.enter_context(end)
+            for here, _ in connections:
+                here.sendall(message)
+            network.change(bandwidth="10mbit")
+            for _, there in connections:
+                self.assertEqual(_receive(there, len(message)), message)
+
     def test_one_link_can_be_slower_than_the_others(self):
         with NetworkNamespaces(3, "200mbit") as network:
             network.change(2, bandwidth="8mbit")

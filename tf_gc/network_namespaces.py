@@ -128,6 +128,7 @@ class NetworkNamespaces:
         self.namespaces = [f"{prefix}-worker{i}" for i in range(size)]
         self._relay: subprocess.Popen | None = None  # once there has been a latency
         self._delayed: set[int] = set()  # processes
+        self._buckets: dict[tuple[str, str], tuple[int, int]] = {}  # handles and bytes, by device
 
     def __enter__(self) -> "NetworkNamespaces":
         problem = why_unavailable()
@@ -208,8 +209,14 @@ class NetworkNamespaces:
         # Short bursts, so that small messages are slowed as on a real link; at high rates the
         # bucket must last from one timer interrupt to the next.
         burst = max(4000, rate // 8 // 4000)
+        # A bucket that shrinks is a new one, without the packets that wait: one that is larger than
+        # the bucket would wait for ever.
+        handle, old_burst = self._buckets.get((namespace, device), (1, burst))
+        handle += burst < old_burst
+        self._buckets[namespace, device] = handle, burst
         _run(
-            *("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf"),
+            *("tc", "-n", namespace, "qdisc", "replace", "dev", device),
+            *("root", "handle", f"{handle:x}:", "tbf"),
             *("rate", f"{rate}bit", "burst", f"{burst}b", "latency", "400ms"),
         )
 
