@@ -111,11 +111,16 @@ def main(argv):
     # Python would only handle Ctrl-C after the end of join, which never comes.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     task = _task(os.environ.get("TF_CONFIG", ""))
-    if launch.keep_to_loopback(os.environ, task.cluster[task.type][task.index]):
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # which preloads it
     _set_environment(task.type)
     _serve(task)
 
 
+def _program(argv):
+    task = _task(os.environ.get("TF_CONFIG", ""))
+    if launch.keep_to_loopback(os.environ, task.cluster[task.type][task.index]):
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # with what is preloaded
+    main(argv)
+
+
 if __name__ == "__main__":
-    app.run(main)
+    app.run(_program)
