@@ -46,6 +46,7 @@ evaluate: setup
 	@$(PYTHON) examples/evaluate_servers.py
 	@$(PYTHON) examples/study_adam.py
 	@$(PYTHON) examples/evaluate_adam.py
+	@$(PYTHON) examples/evaluate_adaptive.py
 
 wheel: setup
 	@$(PYTHON) -m pip wheel -q --no-deps --no-build-isolation --wheel-dir dist .
