@@ -13,7 +13,7 @@ from tf_gc.adaptive import computation
 from tf_gc.adaptive.chooser import Chooser, System
 from tf_gc.adaptive.cost_model import Network
 from tf_gc.adaptive.gain import gains
-from tf_gc.adaptive.head import MOST_STEPS, Decision, Head, Report
+from tf_gc.adaptive.leader import MOST_STEPS, Decision, Leader, Report
 from tf_gc.adaptive.links import LinkEstimator
 from tf_gc.adaptive.run_record import Bucket, RunRecord
 from tf_gc.compressors import THC, ThreeLC, Uncompressed
@@ -59,7 +59,7 @@ class Adaptation:
             self._exchange = dataclasses.replace(exchange, bucket=bucket)
             self._links = LinkEstimator()
             self._links.add(link_probe.probe(exchange.workers, exchange.timeout_seconds))
-            self._head = self._make_head(auto, buckets) if exchange.rank == 0 else None
+            self._leader = self._make_leader(auto, buckets) if exchange.rank == 0 else None
             self._times = _variable(np.zeros(MOST_STEPS + 4))
             self._clean = [_variable(False) for _ in buckets]
             # Of the last reports, and what worker 0 has decided: see `Decision`.
@@ -108,7 +108,7 @@ class Adaptation:
             counts = ops.bucket_traffic(self._exchange.bucket)
         return Traffic(bytes_sent=int(counts.bytes_sent), bytes_received=int(counts.bytes_received))
 
-    def _make_head(self, auto, buckets):
+    def _make_leader(self, auto, buckets):
         systems = [_describe(system) for system in self._systems]
         workers = self._exchange.workers
         record = auto.record and RunRecord(
@@ -121,7 +121,7 @@ class Adaptation:
         )
         sizes = [size for _, size in buckets]
         rates = computation.measure_rates()
-        return Head(Chooser(systems, sizes, workers, self._ratios, rates), record)
+        return Leader(Chooser(systems, sizes, workers, self._ratios, rates), record)
 
     def _is_due(self, step):
         since = tf.cast(step - self._step.read_value(), tf.float32)
@@ -165,13 +165,13 @@ class Adaptation:
         network = self._links.network or Network(np.nan, np.nan)
         before, self._restorations = self._restorations, self._residuals.restorations
         report = Report(network.latency, network.bandwidth, before != self._restorations)
-        decided = self._head and self._head.decision()
+        decided = self._leader and self._leader.decision()
         decision, choices = decided or (Decision(1, False, False, 1.0), [0] * len(self._clean))
         return np.array([*report, *self._gains, *decision, *choices], np.float64)
 
     def _hear(self, step, reports, gains_, times):
-        if self._head:
-            self._head.hear(int(step), [Report(*report) for report in reports], gains_, times)
+        if self._leader:
+            self._leader.hear(int(step), [Report(*report) for report in reports], gains_, times)
 
 
 def _describe(system):

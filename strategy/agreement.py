@@ -26,14 +26,14 @@ _numbers = itertools.count()
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
-def describe(buckets, reduce_op):
+def describe(buckets, **others):
     """Returns what all workers should agree on, by field.
 
     Args:
       buckets: lists of entries, each with a gradient, a variable and a compressor.
-      reduce_op: "SUM" or "MEAN".
+      others: more fields, such as `reduce_op`.
     """
-    fields = {**_versions(), "reduce_op": reduce_op, "number of buckets": len(buckets)}
+    fields = {**_versions(), **others, "number of buckets": len(buckets)}
     for number, entries in enumerate(buckets):
         of_bucket = f"of bucket {number} of this step"
         fields[f"compressor {of_bucket}"] = _ADDRESS.sub("", repr(entries[0].compressor))

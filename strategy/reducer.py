@@ -228,7 +228,7 @@ class GradientReducer:
     def _reduce_entries(self, entries, reduce_op, *options):
         """Returns the reduced gradients, in the order of entries."""
         buckets = self._plan(entries)
-        self._agree_on(buckets, reduce_op)
+        self._agree_on(buckets, reduce_op=reduce_op)
         reduced = {}
         for bucket in buckets:
             results = self._reduce_bucket(bucket, reduce_op, *options)
@@ -305,9 +305,11 @@ class GradientReducer:
     def _adaptation(self, buckets, squares):
         key = (squares, *map(_key, buckets))
         if key not in self._adaptations:
-            self._agree_on(buckets, "of any kind")
+            auto = buckets[0][0].compressor
+            systems = list(map(str, auto.candidates(squares)))
+            self._agree_on(buckets, **{"system to choose from": systems})
             self._adaptations[key] = Adaptation(
-                buckets[0][0].compressor,
+                auto,
                 squares,
                 [(_label(_names(b)), sum(_size(entry) for entry in b)) for b in buckets],
                 self._exchange(
@@ -329,13 +331,13 @@ class GradientReducer:
                 slots[slot].append(self._residuals.local(variable, slot, shape))
         return slots
 
-    def _agree_on(self, buckets, reduce_op):
+    def _agree_on(self, buckets, **others):
         """Makes sure, where a bucket is new, that all workers have the same ones."""
         if all(_key(entries) in self._buckets for entries in buckets):
             return
         with tf.init_scope(), tf.device(self._device):
             agreement.check(
-                agreement.describe(buckets, reduce_op),
+                agreement.describe(buckets, **others),
                 self._rank,
                 self._workers,
                 self._timeout_seconds,

@@ -1,6 +1,7 @@
 """The links between workers and parameter servers, measured from the chief."""
 
 import dataclasses
+import math
 
 import tensorflow as tf
 from absl import logging
@@ -63,16 +64,19 @@ def _measure(workers, servers):
     """Returns the `Network` of the slowest link, of one worker to each server and one server to
     each worker."""
     pairs = {(worker, 0) for worker in range(workers)} | {(0, server) for server in range(servers)}
-    networks = [_measure_link(*pair) for pair in sorted(pairs)]
-    return min(networks, key=lambda network: network.bandwidth)
+    return min(
+        (_measure_link(*pair) for pair in sorted(pairs)), key=lambda network: network.bandwidth
+    )
 
 
 def _measure_link(worker, server):
     estimator = LinkEstimator()
+    shortest = math.inf
     for size in _SIZES:
         seconds = _pull_seconds(worker, server, size)
+        shortest = min(shortest, seconds)
         estimator.add([[4 * size, seconds]])
-        if seconds > _LONG_SECONDS:
+        if estimator.network and seconds - shortest > _LONG_SECONDS:
             break
     return estimator.network
 

@@ -1,12 +1,15 @@
 """Tests of how plans are chosen, on networks and machines that only exist as numbers."""
 
+from unittest import mock
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 from absl.testing import absltest
+from tf_gc.strategy import server_links
 
 from tests import testing
-from tf_gc.adaptive import head, measure_rates
+from tf_gc.adaptive import leader, measure_rates
 from tf_gc.adaptive.chooser import Chooser, System
 from tf_gc.adaptive.cost_model import Network, predict
 from tf_gc.adaptive.server_choice import best_for_servers
@@ -180,14 +183,14 @@ class ChooserTest(absltest.TestCase):
             self.assertEqual(chooser.update(_SLOW, [0.1] * 3).choices, (0,))
 
 
-class HeadTest(absltest.TestCase):
+class LeaderTest(absltest.TestCase):
     def test_steps_count_for_the_plan_that_they_had(self):
         systems = [_EXACT, _THC, _3LC]
         world = _World(Network(1e-4, 2e9), [1_000_000], computation=0.02)
         chooser = Chooser(systems, world.sizes, 4)
-        worker_0 = head.Head(chooser)
-        report = head.Report(world.network.latency, world.network.bandwidth, False)
-        times, now, due = np.zeros(head.MOST_STEPS + 4), 1.0, 0
+        worker_0 = leader.Leader(chooser)
+        report = leader.Report(world.network.latency, world.network.bandwidth, False)
+        times, now, due = np.zeros(leader.MOST_STEPS + 4), 1.0, 0
         choices, used = [0], set()
         for step in range(400):
             times[step % times.size] = now
@@ -217,6 +220,18 @@ class ServersTest(absltest.TestCase):
         self.assertEqual(self._best(1e7)[0], "3LC")
         self.assertEqual(self._best(1e7, systems=("uncompressed", "THC"))[0], "THC")
         self.assertEqual(self._best(1e13)[0], "uncompressed")
+
+    def test_a_link_of_which_only_the_latency_is_seen_has_a_network(self):
+        with mock.patch.object(server_links, "_pull_seconds", return_value=0.2):
+            network = server_links._measure_link(0, 0)
+        self.assertAlmostEqual(network.latency, 0.1, places=5)
+        self.assertGreater(network.bandwidth, 1e10)
+
+    def test_the_bandwidth_of_far_servers_is_measured(self):
+        pull = lambda worker, server, size: 0.3 + 32 * size / 1e8  # noqa: E731
+        with mock.patch.object(server_links, "_pull_seconds", pull):
+            network = server_links._measure_link(0, 0)
+        self.assertAlmostEqual(network.bandwidth / 1e8, 1, places=2)
 
     def test_servers_share_what_workers_send(self):
         _, of_one = self._best(1e5)

@@ -207,7 +207,7 @@ class ImportTest(absltest.TestCase):
             "    try: call()\n"
             "    except ImportError as error: print(error)\n"
         )
-        message = "a search for the ratio needs pymoo: pip install 'tf_gc[adaptive]'\n"
+        message = "a search for the ratio needs pymoo: pip install 'tf-gc[adaptive]'\n"
         self.assertEqual(self._run(program), 2 * message)
 
 

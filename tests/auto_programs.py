@@ -4,6 +4,7 @@ Every function runs in all workers at the same time, and returns plain values.
 """
 
 import contextlib
+import importlib.util
 import unittest.mock
 
 import keras
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 import tf_gc
 from tests.strategy_programs import fingerprint, gaussian, rank
-from tf_gc.adaptive import Network, head
+from tf_gc.adaptive import Network, leader
 from tf_gc.adaptive.chooser import Chooser, Plan
 
 _SHAPES = {"a": (48, 64), "b": (64, 96)}
@@ -33,7 +34,7 @@ def _scripted(script):
             return self.plan
 
     patch = unittest.mock.patch
-    with patch("tf_gc.strategy.adaptation.Chooser", Scripted), patch.object(head, "_SECONDS", 0):
+    with patch("tf_gc.strategy.adaptation.Chooser", Scripted), patch.object(leader, "_SECONDS", 0):
         yield
 
 
@@ -99,6 +100,13 @@ def reduce_steps(
         len(traces),
         strategy.traffic.as_dict(),
     )
+
+
+def reduce_without_pymoo(rank_without):
+    """Reduces with `Auto`, as if one worker had not installed pymoo."""
+    missing = unittest.mock.patch.object(importlib.util, "find_spec", return_value=None)
+    with missing if rank() == rank_without else contextlib.nullcontext():
+        return reduce_steps(tf_gc.Auto(), 1)
 
 
 class _Liar:

@@ -1,6 +1,8 @@
 """tf_gc.Auto on real workers."""
 
+import importlib.util
 import tempfile
+from unittest import mock
 
 import numpy as np
 from absl.testing import absltest, parameterized
@@ -9,6 +11,7 @@ import tf_gc
 from tests import auto_programs as programs
 from tests.clusters import shared_cluster
 from tf_gc.adaptive.run_record import read_run
+from tf_gc.testing.cluster import Cluster
 
 _ALL = tf_gc.Auto(ratios=(0.1, 0.01))
 # Its systems: uncompressed, THC, 3LC, AR-Topk on a ring, and on a tree.
@@ -100,6 +103,14 @@ class StepsTest(parameterized.TestCase):
             self.assertEqual(worker[4], 1)  # traces
 
 
+class AgreementTest(absltest.TestCase):
+    def test_workers_that_have_other_systems_to_choose_from_are_told(self):
+        with Cluster(2) as cluster:
+            outcomes = cluster.outcomes(programs.reduce_without_pymoo, 1)
+        for outcome in outcomes:
+            self.assertRegex(str(outcome), "the system to choose from is .*AR-Topk on a ring")
+
+
 class TrainingTest(parameterized.TestCase):
     @parameterized.parameters(("sgd", 4, False), ("adam", 1, False), ("adam", 1, True))
     def test_fits(self, optimizer, *mode):
@@ -139,6 +150,11 @@ class ArgumentsTest(parameterized.TestCase):
     def test_what_cannot_be_is_refused_by_name(self, arguments, name):
         with self.assertRaisesRegex(ValueError, name):
             tf_gc.Auto(**arguments)
+
+    def test_without_pymoo_ar_top_k_is_left_out(self):
+        self.assertLen(tf_gc.Auto().candidates(squares=False), 5)
+        with mock.patch.object(importlib.util, "find_spec", return_value=None):
+            self.assertLen(tf_gc.Auto().candidates(squares=False), 3)
 
     def test_text(self):
         self.assertEqual(tf_gc.compressors.from_string("auto"), tf_gc.Auto())

@@ -21,9 +21,9 @@ int Opponent(int rank, int ranks, int turn);
 
 // Every rank sends sizes[r] bytes to each other rank r, and gets an empty
 // message back; (*seconds)[r] is the time of both, 0 for this rank. Pairs take
-// turns, and so do the two of a pair. With sizes up to 32
-// that is twice the latency; longer ones come in a second transfer, which takes
-// twice the latency more and the time of its bytes.
+// turns, and so do the two of a pair. With sizes up to 32 that is twice the
+// latency; longer ones come in a second transfer, which takes twice the latency
+// more and the time of its bytes.
 //
 // `round` is that of Exchange. InvalidArgument unless there is a size in 0 ...
 // max_bytes for each rank.

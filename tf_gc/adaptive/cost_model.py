@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from tf_gc import checks
 
+# Up and down, in settled training.
+BITS_OF_3LC = (1.4, 2.0)
 _BITS_OF_VALUE = 32
 
 
@@ -156,7 +158,7 @@ def predict(
     workers: int,
     ratio: float = 0.01,
     seconds_per_value: Mapping[str, float] | None = None,
-    bits: tuple[float, float] = (1.4, 2.0),
+    bits: tuple[float, float] = BITS_OF_3LC,
 ) -> list[Prediction]:
     """Returns what each system takes for the gradients of a bucket, the fastest first.
 

@@ -177,5 +177,5 @@ def _pymoo(module):
         return importlib.import_module(f"pymoo.{module}")
     except ModuleNotFoundError as error:
         raise ImportError(
-            "a search for the ratio needs pymoo: pip install 'tf_gc[adaptive]'"
+            "a search for the ratio needs pymoo: pip install 'tf-gc[adaptive]'"
         ) from error

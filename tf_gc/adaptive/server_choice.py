@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from tf_gc.adaptive.computation import seconds_per_value
-from tf_gc.adaptive.cost_model import Network
+from tf_gc.adaptive.cost_model import BITS_OF_3LC, Network
 
-# Bits a value of pushes and of pulls, in settled states: `docs/parameter_server` measures them.
-_BITS = {"uncompressed": (32, 32), "THC": (4, 8), "3LC": (1.4, 2.0)}
+# Bits a value of pushes and of pulls.
+_BITS = {"uncompressed": (32, 32), "THC": (4, 8), "3LC": BITS_OF_3LC}
 # A system has to be so much faster than one that changes gradients less.
 _EQUAL = 1.03
 

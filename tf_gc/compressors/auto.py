@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib.util
 
 import tensorflow as tf
 
@@ -44,8 +45,8 @@ class Auto(Compressor):
         compression. By default None, `THC()` and `ThreeLC()`, which train well with every
         optimizer.
       ratios: what AR-Topk may send, in (0, 1], in descending order; () for no AR-Topk. By default
-        the paper's 0.1 ... 0.001 for optimizers that do not square gradients, and () for those
-        that do. AR-Topk needs the extra `adaptive`.
+        the paper's 0.1 ... 0.001 for optimizers that do not square gradients, where pymoo is
+        installed (the extra `adaptive`), which finds the ratio; else ().
       record: a file to which worker 0 writes what was measured and chosen, for `tf_gc-launch
         report`; None for none.
 
@@ -83,9 +84,10 @@ class Auto(Compressor):
 
     def searched(self, squares: bool) -> tuple[float, ...]:
         """Returns the ratios to choose from."""
-        if self.ratios is None:
-            return () if squares or self.systems is not None else _RATIOS
-        return self.ratios
+        if self.ratios is not None:
+            return self.ratios
+        leaves_out = squares or self.systems is not None or not importlib.util.find_spec("pymoo")
+        return () if leaves_out else _RATIOS
 
     def all_reduce(self, gradients, exchange):
         branches = [
@@ -100,6 +102,9 @@ class AnyRatio(ARTopK):
     """AR-Topk of one bucket, at the ratio that was chosen."""
 
     whole_model = False
+
+    def __str__(self):
+        return f"AR-Topk on a {self.topology}"
 
     def reduce(self, values, exchange):
         at_ratio = ARTopK(lambda _: exchange.choice.ratio, topology=self.topology)

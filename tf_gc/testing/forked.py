@@ -16,7 +16,12 @@ from unittest import mock
 from tf_gc import network_namespaces
 
 _PRELOADED = ["tf_gc.ops", "tf_gc.strategy", "tf_gc.testing.programs"]
-_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+_ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    # glibc gives blocks of this size back when they are freed: resident memory is memory in use.
+    "MALLOC_MMAP_THRESHOLD_": str(2**18),
+}
 
 
 class ForkedProcess:

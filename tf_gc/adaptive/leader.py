@@ -50,7 +50,7 @@ class Decision(NamedTuple):
     ratio: float
 
 
-class Head:
+class Leader:
     """Turns reports into decisions, in a thread of its own: no step waits for it."""
 
     def __init__(self, chooser: Chooser, record: RunRecord | None = None):
