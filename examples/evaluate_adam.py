@@ -88,6 +88,7 @@ SYSTEMS = (
     System("3lc-8", "3LC, 8 units", "ThreeLC(unit_multiplier=8.0)"),
     System("ar_top_k-1", "AR-Topk, 1 %", "ARTopK(0.01, overshoot=1.0, start_step=START)", "--"),
     System("ar_top_k", "AR-Topk, 5 %", "ARTopK(0.05, overshoot=1.0, start_step=START)", "--"),
+    System("ar_top_k-20", "AR-Topk, 20 %", "ARTopK(0.2, overshoot=1.0, start_step=START)", "--"),
     System(
         "scale_com-1",
         "ScaleCom, 1 of 100",
@@ -100,9 +101,22 @@ SYSTEMS = (
         "ScaleCom(20, overshoot=1.0, strided=True, start_step=START)",
         "--",
     ),
+    System(
+        "scale_com-5",
+        "ScaleCom, 1 of 5",
+        "ScaleCom(5, overshoot=1.0, strided=True, start_step=START)",
+        "--",
+    ),
     System("marsit", "Marsit", "Marsit(units='second_moment', start_step=START)", ":"),
     System("ef_sign", "EF-signSGD", "EFSignSGD(units='second_moment', start_step=START)", ":"),
     System("thc", "THC", "THC()", "-."),
+    System("thc-units", "THC in units", "THC(p=0.0078125, units='second_moment')", "-."),
+    System(
+        "diloco-none",
+        "DiLoCo, 50 inner steps, uncompressed",
+        "DiLoCo(50, OuterSGD(1.0, 0.5), start_step=START)",
+        "-.",
+    ),
     System(
         "diloco",
         "DiLoCo, 50 inner steps, 3LC",
@@ -165,20 +179,25 @@ def bits_per_value(report: dict, direction: str) -> float:
 
 
 def quality_rows(task: Task) -> list[list[str]]:
-    """Returns for every system that was trained what it ends with, and what it sent."""
+    """Returns for every system that was trained what it ends with, and what it sent.
+
+    The change is against uncompressed training with the same seeds.
+    """
     metric = evaluations.METRICS[task.program]
-    lines, baseline = [], None
+    lines, exact = [], {}
     for system in SYSTEMS:
         reports = trainings.reports(trainings_of(task, system))
         if not reports:
             continue
-        final = sum(report["final"][metric.name] for report in reports) / len(reports)
-        baseline = baseline or final
+        final = {report["seed"]: report["final"][metric.name] for report in reports}
+        exact = exact or final
+        both = exact.keys() & final.keys()
+        ratio = sum(final[seed] for seed in both) / (sum(exact[seed] for seed in both) or 1)
         lines.append(
             [
                 system.title,
                 metric.mean(reports),
-                f"{100 * (final / baseline - 1):+.1f} %",
+                f"{100 * (ratio - 1):+.1f} %" if both else "-",
                 trainings.mean([bits_per_value(r, "_up") for r in reports], "{:.2f}"),
                 trainings.mean([bits_per_value(r, "_down") for r in reports], "{:.2f}"),
             ]

@@ -177,8 +177,9 @@ class GradientReducer:
                     ],
                     lambda: [_square(total) for total in sums],
                 )
-                for total, moment in zip(sums, moments, strict=True):
-                    if second_moments.of(total) is None:
+                for entry, total, moment in zip(shared, sums, moments, strict=True):
+                    is_wanted = entry.compressor.shares_second_moment
+                    if is_wanted and second_moments.of(total) is None:
                         second_moments.attach(total, moment)
         return reduced
 
@@ -220,10 +221,12 @@ class GradientReducer:
     def _shares(self, entry, with_second_moments):
         """Whether statistics of the gradient are exchanged: where something uses them."""
         compressor, variable = entry.compressor, unwrap(entry.variable)
-        if not compressor.shares_second_moment or not has_statistics(variable.shape):
+        if not has_statistics(variable.shape):
             return False
-        self._shared.add(variable._unique_id)
-        return with_second_moments or compressor.units == "second_moment"
+        if compressor.shares_second_moment:
+            self._shared.add(variable._unique_id)
+        is_for_optimizer = with_second_moments and compressor.shares_second_moment
+        return is_for_optimizer or compressor.units == "second_moment"
 
     def _reduce_entries(self, entries, reduce_op, *options):
         """Returns the reduced gradients, in the order of entries."""

@@ -39,6 +39,7 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
             bad=(("bits", 6), ("p", 0.0), ("p", 1.0), ("granularity", 14), ("topology", "tree")),
         ),
         "THC, ring": tf_gc.THC(granularity=30, topology="ring"),
+        "THC, units": Case(compressor=tf_gc.THC(units="second_moment"), bad=(("units", "values"),)),
         "UniformTHC": tf_gc.UniformTHC(bits=8),
         "UniformTHC, ring": tf_gc.UniformTHC(topology="ring"),
         "Auto, of one system": Case(

@@ -39,6 +39,10 @@ class ServerCodecsTest(absltest.TestCase):
         with self.assertRaisesRegex(ValueError, f"^{message}$"):
             tf_gc.TopK().server_codecs(pushes=1)
 
+    def test_units_that_servers_do_not_know_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "use units='gradient'$"):
+            tf_gc.THC(units="second_moment").server_codecs(pushes=1)
+
 
 class PolicyTest(parameterized.TestCase):
     def test_small_variables_and_vectors_are_left_alone_by_default(self):

@@ -125,6 +125,11 @@ class StatisticsTest(parameterized.TestCase):
         self.assertEqual(result["moments"], [[]])
         self.assertEqual(result["traffic"]["second_moment_bytes_sent"], 0)
 
+    def test_units_of_a_system_that_delivers_gradients_leave_the_square_to_the_optimizer(self):
+        result = one(shared_cluster(2).run(_without_traffic, tf_gc.THC(units="second_moment"), 2))
+        self.assertEqual(result["moments"], [[], []])
+        np.testing.assert_array_equal(result["slots"], _expected(2, 2, factor=1.0)[1])
+
     def test_variables_with_and_without_units_have_their_own(self):
         policy = tf_gc.Policy(default=tf_gc.TopK(), rules={"kernel": _IN_UNITS})
         names = ("other", "kernel", "bias")
@@ -234,6 +239,20 @@ class UnitsTest(parameterized.TestCase):
         ]
         eta = np.mean([np.mean(np.abs(t / u)) for t in ts]) if step_size == "mean_abs" else 0.25
         np.testing.assert_allclose(np.abs(delivered[1].ravel()), 2 * eta * u, rtol=1e-4)
+
+    def test_thcs_error_is_the_same_part_of_all_rows(self):
+        compressor = tf_gc.THC(units="second_moment")
+        results = shared_cluster(2).run(programs.reduce_kernel, compressor, 2)
+        delivered, sent = one([r["reduced"][1] for r in results]), 0.0
+        for worker, result in enumerate(results):
+            before, after = (r.reshape(ROWS, -1) for r in result["residuals"])
+            sent += gradient("kernel", 1, worker).reshape(ROWS, -1) + before - after
+        np.testing.assert_allclose(delivered.reshape(ROWS, -1), sent, rtol=1e-5, atol=1e-3)
+        errors = sum(np.square(r["residuals"][1]).reshape(ROWS, -1).mean(1) for r in results)
+        _, slots = _expected(1, 2, factor=1.0)
+        rows = reference.spread(reference.units(slots[0], ROWS), ROWS).reshape(ROWS, -1).mean(1)
+        relative = np.sqrt(errors) / rows
+        self.assertLess(relative.max() / relative.min(), 2)
 
 
 class TrafficTest(parameterized.TestCase):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_gc import checks
 from tf_gc import thc as tables
+from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
 from tf_gc.compressors.server_codecs import ServerCodecs
 
@@ -44,6 +45,11 @@ class UniformTHC(FusedCompressor):
       topology: how the sums travel: "sharded" (each worker is the server of a
         part), or "ring", hop by hop.
       seed: of the random numbers.
+      units: what x is measured in: "gradient", or "second_moment": x / u is
+        quantised, and sums and own shares are multiplied by u, the root of the
+        second moment that rows and columns have had so far. Then the error of a
+        value is proportional to what its row and column usually have, and not
+        the same in a whole block.
 
     Raises:
       ValueError: a hyper-parameter is out of range.
@@ -53,6 +59,9 @@ class UniformTHC(FusedCompressor):
     p: float = 1 / 32
     topology: Literal["sharded", "ring"] = "sharded"
     seed: int = 0
+    units: Literal["gradient", "second_moment"] = dataclasses.field(
+        default="gradient", kw_only=True
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -66,6 +75,11 @@ class UniformTHC(FusedCompressor):
         return np.arange(1 << self.bits, dtype=np.int32)
 
     def server_codecs(self, pushes):
+        if self.units != "gradient":
+            raise ValueError(
+                f"units={self.units!r} of {type(self).__name__} cannot be used with parameter "
+                "servers; use units='gradient'"
+            )
         table = ",".join(str(value) for value in self.table(pushes))
         push = (
             f"thc bits={self.bits} truncation={tables.truncation(self.p)} headroom={_HEADROOM} "
@@ -76,12 +90,12 @@ class UniformTHC(FusedCompressor):
     def statistics(self, values, exchange):
         from tf_gc import ops
 
-        return tf.norm(ops.thc_blocks(values), axis=1)
+        return tf.norm(ops.thc_blocks(scales.in_units(values, exchange)), axis=1)
 
     def reduce(self, values, exchange):
         from tf_gc import ops
 
-        blocks = ops.thc_blocks(values)
+        blocks = ops.thc_blocks(scales.in_units(values, exchange))
         norms = tf.reduce_max(exchange.statistics, axis=0)
         limits = (tables.truncation(self.p) / blocks.shape[1] ** 0.5) * norms
         table = self.table(exchange.workers)
@@ -100,7 +114,7 @@ class UniformTHC(FusedCompressor):
             sums, limits, int(table[-1]), exchange.workers, signs, exchange.size
         )
         own = ops.thc_decode(packed, limits, table, self.bits, signs, exchange.size)
-        return total, values - own
+        return scales.from_units(total, exchange), values - scales.from_units(own, exchange)
 
 
 @dataclasses.dataclass(frozen=True)
