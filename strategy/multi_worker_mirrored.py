@@ -205,7 +205,6 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
                 with_second_moments=with_second_moments,
             )
             reduced.update(zip(handled, results, strict=True))
-            self._residuals.report_restored()
         if others:
             results = replica_context.all_reduce(reduce_op, [pairs[i][0] for i in others])
             reduced.update(zip(others, results, strict=True))
@@ -297,8 +296,11 @@ class _Extended(internals.CollectiveAllReduceExtended):
         training = self._container_strategy().local_training
         with training.checked() if training else contextlib.nullcontext():
             if len(self.worker_devices) > 1:
-                return super()._call_for_each_replica(fn, args, kwargs)
-            return internals.call_only_replica(self, self._id_in_cluster, fn, args, kwargs)
+                result = super()._call_for_each_replica(fn, args, kwargs)
+            else:
+                result = internals.call_only_replica(self, self._id_in_cluster, fn, args, kwargs)
+        self._container_strategy().residuals.report_restored()
+        return result
 
     def _initialize_multi_worker(self, cluster_resolver):
         if _is_running():

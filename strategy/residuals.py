@@ -37,8 +37,10 @@ class Residuals(internals.Trackable):
         self._slots = collections.defaultdict(dict)  # id of a variable -> slot -> checkpoint name
         self._maybe_initialize_trackable()
         self._fresh = []  # names that were new after a restore
+        self._reported = None  # the last restoration whose residuals were all looked for
         self._awaited = {}  # what `adopt` was given for slots that are not made yet
         self._has_reported_unused = False
+        self._has_reduced = False
         self._adoptions = 0
 
     def __len__(self) -> int:
@@ -66,6 +68,7 @@ class Residuals(internals.Trackable):
 
     def count_step(self, variable):
         """Returns the number of calls for this variable before, an int64 scalar."""
+        self._has_reduced = True
         counter = self.shared(variable, "steps", (), tf.int64)
         with tf.device(self._device):
             return counter.assign_add(1) - 1
@@ -108,17 +111,30 @@ class Residuals(internals.Trackable):
             self._take_awaited(name, slot)
 
     def report_restored(self):
-        """Logs which variables found nothing in a checkpoint that was restored, if any."""
-        if not self._fresh:
+        """Logs what a restored checkpoint lacks, and what no variable has taken, if any.
+
+        To be called when gradients may have been reduced: then residuals are there.
+        """
+        if not self._has_reduced:
             return
-        unused = ", ".join(sorted(self._deferred_dependencies)) or "none"
-        logging.warning(
-            "tf_gc: the checkpoint has no residuals for %s, which begin at 0. Those that have "
-            "found no variable so far: %s",
-            ", ".join(self._fresh) if len(self._fresh) < len(self) else "any variable",
-            unused,
-        )
+        self._has_reduced = False
+        restoration = (self._adoptions, self._update_uid)
+        unused = self._unused() if restoration != self._reported else []
+        self._reported = restoration
+        found = []
+        if self._fresh:
+            names = self._fresh if len(self._fresh) < len(self) else ["any variable"]
+            found.append(f"no residuals for {', '.join(names)}, which begin at 0")
+        if unused:
+            found.append(f"residuals that no variable has taken so far: {', '.join(unused)}")
+        if found:
+            logging.warning("tf_gc: the checkpoint has %s", "; and it has ".join(found))
         self._fresh.clear()
+
+    def _unused(self):
+        """Returns the variables' names of restored residuals that wait for theirs."""
+        awaited = [key.partition("/")[2] for key in self._awaited]
+        return sorted(n for n in {*awaited, *self._deferred_dependencies} if ":" not in n)
 
     def _report_unused(self):
         """Logs, once, that what a checkpoint has is lost, where nothing is compressed."""
