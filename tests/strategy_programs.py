@@ -531,7 +531,20 @@ def bad_inputs(sparsity_multiplier=1.0, residual_shape=_SHAPE, bucket_rank=0, un
         )
 
 
-def different_programs(compressions, names=("v", "v"), ops=("SUM", "SUM")):
+def different_programs(
+    compressions,
+    names=("v", "v"),
+    ops=("SUM", "SUM"),
+    dtypes=("float32", "float32"),
+    versions=(tf_gc.__version__, tf_gc.__version__),
+    tensorflow=(tf.__version__, tf.__version__),
+):
     """What each worker does is one of each."""
-    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compressions[rank()])
-    _reducer(strategy, _variable(strategy, name=names[rank()]), ops[rank()])(gaussian(0))
+    own = rank()
+    with (
+        unittest.mock.patch.object(tf_gc, "__version__", versions[own]),
+        unittest.mock.patch.object(tf, "__version__", tensorflow[own]),
+    ):
+        strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compressions[own])
+        variable = _variable(strategy, name=names[own])
+        _reducer(strategy, variable, ops[own])(gaussian(0).astype(dtypes[own]))

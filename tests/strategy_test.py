@@ -340,7 +340,18 @@ class FailureTest(parameterized.TestCase):
             {"names": ("left", "right")},
             ("the variables of bucket 0", "left float32(48, 64)", "right float32(48, 64)"),
         ),
+        (
+            "dtype",
+            {"dtypes": ("float32", "float16")},
+            ("the variables of bucket 0", "v float32(48, 64)", "v float16(48, 64)"),
+        ),
         ("reduce_op", {"ops": ("SUM", "MEAN")}, ("the reduce_op", "SUM", "MEAN")),
+        ("version", {"versions": ("0.1", "0.2")}, ("the version of tf_gc", "0.1", "0.2")),
+        (
+            "tensorflow",
+            {"tensorflow": ("2.21.0", "2.21.1")},
+            ("the version of TensorFlow", "2.21.0", "2.21.1"),
+        ),
         (
             "buckets",
             {"compressions": (tf_gc.ThreeLC(1.0), tf_gc.ThreeLC())},
