@@ -26,7 +26,7 @@ from tf_gc.traffic import Traffic
 _strategies = itertools.count(1)
 _KEYS_PER_STRATEGY = 1 << 10
 
-# Without any progress of an exchange.
+# Without any progress of an exchange, or of the others' start.
 _DEFAULT_TIMEOUT_SECONDS = 1800.0
 # After so long TensorFlow takes a silent worker for dead. Its heartbeats wait behind messages.
 _HEARTBEAT_SECONDS = 10.0
@@ -66,11 +66,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
       communication_options: a `tf.distribute.experimental.CommunicationOptions`.
         `timeout_seconds` is the time after which a worker that has not started,
         or a reduction of gradients without any progress, gives
-        `DeadlineExceededError`. By default half an hour for reductions, and none
-        for the start. After 30 seconds without progress a warning says which
-        workers are waited for. A machine that is silent altogether is an error
-        after 10 seconds, or after `timeout_seconds` if that is longer: give more
-        where 4 MiB take longer than that on a link.
+        `DeadlineExceededError`; half an hour by default. After 30 seconds
+        without progress a warning says which workers are waited for. A machine
+        that is silent altogether is an error after 10 seconds, or after
+        `timeout_seconds` if that is longer: give more where 4 MiB take longer
+        than that on a link.
         `bytes_per_pack` is the size of the buckets in which gradients travel.
       compression: a compressor such as `tf_gc.ThreeLC()`, a `tf_gc.Policy`,
         `tf_gc.DiLoCo(...)`, "auto" for `tf_gc.Auto()`, or None.
@@ -90,13 +90,13 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         self._compression = diloco.policy if diloco else as_policy(compression)
         resolver = cluster_resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
         options = communication_options or tf.distribute.experimental.CommunicationOptions()
-        if options.timeout_seconds and resolver.cluster_spec().as_dict() and not _is_running():
-            wait_for_peers(resolver, options.timeout_seconds)
+        timeout_seconds = options.timeout_seconds or _DEFAULT_TIMEOUT_SECONDS
+        if resolver.cluster_spec().as_dict() and not _is_running():
+            wait_for_peers(resolver, timeout_seconds)
         # TensorFlow's own __init__ would make its own extended object.
         tf.distribute.Strategy.__init__(self, _Extended(self, resolver, options))
         device = f"{self.extended._worker_device}/device:CPU:0"
         rank, workers = self.extended._id_in_cluster, self.extended._num_workers
-        timeout_seconds = options.timeout_seconds or _DEFAULT_TIMEOUT_SECONDS
         if workers > 1:
             program = agreement.describe_program(compression is not None)
             with tf.device(device):

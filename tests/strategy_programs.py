@@ -11,6 +11,7 @@ import unittest.mock
 import numpy as np
 import tensorflow as tf
 from absl import logging
+from tf_gc.strategy import multi_worker_mirrored
 
 import tf_gc
 from tests.waiting import wait_until
@@ -491,10 +492,11 @@ def reduce_for_ever(directory):
         return type(error).__name__
 
 
-def start(timeout_seconds):
-    """Only makes the strategy."""
+def start(timeout_seconds, default):
+    """Only makes the strategy, with another default for its time."""
     options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout_seconds)
-    tf_gc.MultiWorkerMirroredStrategy(communication_options=options)
+    with unittest.mock.patch.object(multi_worker_mirrored, "_DEFAULT_TIMEOUT_SECONDS", default):
+        tf_gc.MultiWorkerMirroredStrategy(communication_options=options)
 
 
 def come_late(timeout_seconds, absent_rank):

@@ -277,9 +277,10 @@ class FailureTest(parameterized.TestCase):
             errors = kill_in_a_step(cluster, victim, programs.reduce_for_ever)
         self.assertEqual(errors, ["UnavailableError"] * 2)
 
-    def test_a_worker_that_never_starts_is_deadline_exceeded(self):
+    @parameterized.parameters((3, 1800), (None, 3))
+    def test_a_worker_that_never_starts_is_deadline_exceeded(self, timeout_seconds, default):
         with Cluster(2, absent=[1]) as cluster:
-            [error] = cluster.outcomes(programs.start, 3)
+            [error] = cluster.outcomes(programs.start, timeout_seconds, default)
         self.assertIsInstance(error, tf.errors.DeadlineExceededError)
         self.assertIn("worker 1", error.message)
 
