@@ -3,9 +3,12 @@
 Every function runs in all workers at the same time, and returns plain values.
 """
 
+import concurrent.futures
 import gc
 import hashlib
+import os
 import pathlib
+import threading
 import unittest.mock
 
 import numpy as np
@@ -122,6 +125,36 @@ def reduce_indexed_slices(sparse_as_dense):
 
     is_sparse, reduced = step()
     return bool(is_sparse), reduced.numpy()
+
+
+def reduce_on_ipv6():
+    """Returns what a gradient's sum is on a cluster with addresses of IPv6, and a timeout."""
+    os.environ["TF_CONFIG"] = os.environ["TF_CONFIG"].replace("127.0.0.1", "[::1]")
+    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=60)
+    strategy = tf_gc.MultiWorkerMirroredStrategy(
+        compression=tf_gc.Policy(), communication_options=options
+    )
+    return _reducer(strategy, _variable(strategy))(gaussian(0))
+
+
+def read_traffic_while_tracing(functions):
+    """Returns how often another thread has read the traffic meanwhile, and the steps in the end."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    done = threading.Event()
+
+    def read():
+        readings = 0
+        while not done.is_set():
+            readings += strategy.traffic.steps >= 0
+        return readings
+
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        reading = executor.submit(read)
+        variables = [_variable(strategy) for _ in range(functions)]
+        for variable in variables:
+            _reducer(strategy, variable)(gaussian(0))
+        done.set()
+        return reading.result(), strategy.traffic.steps
 
 
 def non_finite(compression, bad, bad_rank):

@@ -126,6 +126,17 @@ class ReductionTest(parameterized.TestCase):
                 },
             )
 
+    def test_the_traffic_may_be_read_while_another_thread_traces(self):
+        for readings, steps in shared_cluster(2).run(programs.read_traffic_while_tracing, 20):
+            self.assertGreater(readings, 0)
+            self.assertEqual(steps, 20)
+
+    def test_workers_with_addresses_of_ipv6(self):
+        with Cluster(2) as cluster:
+            reduced = one(cluster.run(programs.reduce_on_ipv6))
+        expected = programs.gaussian(0, worker=0) + programs.gaussian(0, worker=1)
+        np.testing.assert_allclose(reduced, expected, rtol=1e-5)
+
     def test_without_compression_the_sum_is_tensorflows(self):
         reduced = one(shared_cluster(2).run(programs.stock_sum, 0))
         expected = programs.gaussian(0, worker=0) + programs.gaussian(0, worker=1)
