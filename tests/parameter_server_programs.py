@@ -625,6 +625,21 @@ def save_and_restore(directory, workers_saved, compression=None):
     return saved, between, restored, read
 
 
+def save_and_restore_without_a_worker(directory):
+    """Saves, and restores once there is a file "killed"; returns the residual before and after."""
+    loop = Loop(compression=tf_gc.ThreeLC(1.75))
+    loop.push_all([[gaussian(step)] for step in range(5)])
+    before = loop.strategy.residuals.total("variable_0").numpy()
+    checkpoint = tf.train.Checkpoint(residuals=loop.strategy.residuals)
+    path = checkpoint.save(os.path.join(directory, "model"))
+    loop.push_all([[gaussian(5 + step)] for step in range(3)])
+    pathlib.Path(directory, "started").touch()
+    wait_until(pathlib.Path(directory, "killed").exists, "a worker is killed")
+    checkpoint.save(os.path.join(directory, "without"))
+    checkpoint.restore(path).assert_consumed()
+    return before, loop.strategy.residuals.total("variable_0").numpy()
+
+
 def push_and_save_second_moments(directory, pushes, workers):
     """Pushes, and saves; returns the statistics of each worker."""
     loop = Loop(compression=tf_gc.ThreeLC(units="second_moment"))

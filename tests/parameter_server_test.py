@@ -625,6 +625,16 @@ class FailureTest(parameterized.TestCase):
                 delivered = -pushes_in_update * values[i]
                 np.testing.assert_allclose(delivered + residuals[i], pushed, rtol=0, atol=1e-3)
 
+    def test_without_a_worker_the_others_get_what_is_restored(self):
+        with server_clusters.ServerCluster(3) as cluster:
+            cluster.begin(programs.save_and_restore_without_a_worker, str(self._directory))
+            self._wait_for_start()
+            cluster.kill("worker", 1)
+            (self._directory / "killed").touch()
+            before, after = cluster.result()
+        self.assertGreater(np.abs(before).max(), 0)
+        np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-7)
+
     def test_fit_goes_on_from_a_checkpoint_after_a_server_was_killed(self):
         kwargs = {"compression": tf_gc.ThreeLC()}
         self._save_until_a_server_is_killed(programs.fit_and_save, **kwargs)
