@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
+from tf_gc.strategy import restoration
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.variables import checkpoint_name, name_of, unused_name, unwrap
 
@@ -118,23 +118,16 @@ class Residuals(internals.Trackable):
         if not self._has_reduced:
             return
         self._has_reduced = False
-        restoration = (self._adoptions, self._update_uid)
-        unused = self._unused() if restoration != self._reported else []
-        self._reported = restoration
-        found = []
-        if self._fresh:
-            names = self._fresh if len(self._fresh) < len(self) else ["any variable"]
-            found.append(f"no residuals for {', '.join(names)}, which begin at 0")
-        if unused:
-            found.append(f"residuals that no variable has taken so far: {', '.join(unused)}")
-        if found:
-            logging.warning("tf_gc: the checkpoint has %s", "; and it has ".join(found))
+        last = (self._adoptions, self._update_uid)
+        unused = self._unused() if last != self._reported else []
+        self._reported = last
+        restoration.report(self._fresh, len(self), unused)
         self._fresh.clear()
 
     def _unused(self):
         """Returns the variables' names of restored residuals that wait for theirs."""
         awaited = [key.partition("/")[2] for key in self._awaited]
-        return sorted(n for n in {*awaited, *self._deferred_dependencies} if ":" not in n)
+        return [name for name in {*awaited, *self._deferred_dependencies} if ":" not in name]
 
     def _report_unused(self):
         """Logs, once, that what a checkpoint has is lost, where nothing is compressed."""
@@ -142,10 +135,7 @@ class Residuals(internals.Trackable):
         is_used = strategy.compression is not None and strategy.extended._num_workers > 1
         if not is_used and not self._has_reported_unused:
             self._has_reported_unused = True
-            logging.warning(
-                "tf_gc: the checkpoint has residuals, gradients that were not delivered yet, and "
-                "this program, which compresses nothing, leaves them out"
-            )
+            restoration.report_without_compression()
 
     def _get(self, variable, slot, shape, dtype=tf.float32, aggregation=tf.VariableAggregation.SUM):
         key = unwrap(variable)._unique_id
@@ -163,7 +153,7 @@ class Residuals(internals.Trackable):
             self._saved[name] = made
             self._slots[key][slot] = name
             is_awaited = self._take_awaited(name, made) or name in self._deferred_dependencies
-            is_restored = self._update_uid >= 0 or _is_restored(variable)
+            is_restored = restoration.is_restored(self, variable, unwrap(variable))
             if slot == "residual" and is_restored and not is_awaited:
                 self._fresh.append(name)
             self._handle_deferred_dependencies(name, made)
@@ -195,11 +185,6 @@ def _key(name, slot):
 
 def _adds_up(key):
     return key.startswith(f"{tf.VariableAggregation.SUM.name}/")
-
-
-def _is_restored(variable):
-    """Whether a checkpoint had a variable."""
-    return any(getattr(v, "_update_uid", -1) >= 0 for v in (variable, unwrap(variable)))
 
 
 class _WorkersVariable(internals.SyncOnReadVariable):

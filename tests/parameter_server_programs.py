@@ -17,6 +17,7 @@ from unittest import mock
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from tensorflow.python.framework import op_callbacks
 from tf_gc.strategy import parameter_server, second_moments
 
@@ -638,6 +639,29 @@ def save_and_restore_without_a_worker(directory):
     checkpoint.save(os.path.join(directory, "without"))
     checkpoint.restore(path).assert_consumed()
     return before, loop.strategy.residuals.total("variable_0").numpy()
+
+
+def save_of_some(directory, variables, compression, has_residuals):
+    """Pushes gradients of so many variables, and saves with or without residuals."""
+    loop = Loop((_SHAPE,) * variables, compression=compression)
+    loop.push_all([[gaussian(i) for i in range(variables)]])
+    more = {"residuals": loop.strategy.residuals} if has_residuals else {}
+    checkpoint = tf.train.Checkpoint(variables=loop.variables, **more)
+    checkpoint.save(os.path.join(directory, "model"))
+
+
+def warnings_after_restoring(directory, variables, compression):
+    """Returns what is logged of residuals while that is restored, and two functions traced."""
+    loop = Loop((_SHAPE,) * variables, compression=compression)
+    checkpoint = tf.train.Checkpoint(variables=loop.variables, residuals=loop.strategy.residuals)
+    with mock.patch.object(logging, "warning") as warning:
+        checkpoint.restore(tf.train.latest_checkpoint(directory)).expect_partial()
+        if compression is not None:
+            for _ in range(2):
+                loop.push_all([[gaussian(i) for i in range(variables)]])
+                loop._step = tf.function(loop._push)
+    texts = [call.args[0] % call.args[1:] for call in warning.call_args_list]
+    return [text for text in texts if text.startswith("tf_gc")]
 
 
 def push_and_save_second_moments(directory, pushes, workers):

@@ -172,6 +172,24 @@ class PushAndPullTest(parameterized.TestCase):
         self.assertEqual(calls, collections.Counter(read) + collections.Counter(written))
         np.testing.assert_allclose(restored, saved, rtol=1e-6, atol=1e-7)
 
+    @parameterized.named_parameters(
+        ("all", 2, True, 2, tf_gc.ThreeLC(), None),
+        ("none", 2, False, 2, tf_gc.ThreeLC(), "no residuals for any variable, which begin at 0$"),
+        ("some", 1, True, 2, tf_gc.ThreeLC(), "no residuals for variable_1, which begin at 0$"),
+        ("more", 2, True, 1, tf_gc.ThreeLC(), "no variable has taken so far: variable_1$"),
+        ("left_out", 2, True, 2, None, "this program, which compresses nothing, leaves them out$"),
+    )
+    def test_one_line_says_what_residuals_are_missing_or_left_out(
+        self, saved, has_residuals, variables, compression, message
+    ):
+        directory = self.create_tempdir().full_path
+        cluster = shared_cluster(1)
+        cluster.run(programs.save_of_some, directory, saved, tf_gc.ThreeLC(), has_residuals)
+        warnings = cluster.run(programs.warnings_after_restoring, directory, variables, compression)
+        self.assertLen(warnings, int(message is not None))
+        if message:
+            self.assertRegex(warnings[0], message)
+
 
 class SynchronousTest(parameterized.TestCase):
     def test_an_update_is_the_mean_of_a_round(self):
