@@ -321,6 +321,43 @@ def _dict_model(keras):
     return keras.Model({"x": inputs}, _model(keras)(inputs))
 
 
+def loop_with_xla(compression, steps):
+    """README's loop in which XLA compiles the forward and backward pass; returns loss and weights.
+
+    Args:
+      compression: the strategy's.
+      steps: how many, each on the same batch.
+    """
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    model = _compiled(strategy)
+    optimizer = model.optimizer
+    inputs, labels = next(iter(_data()))
+    with strategy.scope():
+        model.build((None, 32))
+
+    @tf.function(jit_compile=True)
+    def gradients_of(inputs, labels):
+        with tf.GradientTape() as tape:
+            loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels, model(inputs, training=True)
+            )
+            loss = tf.reduce_mean(loss) / strategy.num_replicas_in_sync
+        return loss, tape.gradient(loss, model.trainable_variables)
+
+    @tf.function
+    def train_step(inputs, labels):
+        def replica_step(inputs, labels):
+            loss, gradients = gradients_of(inputs, labels)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            return loss
+
+        losses = strategy.run(replica_step, args=(inputs, labels))
+        return strategy.reduce("SUM", losses, axis=None)
+
+    losses = [float(train_step(inputs, labels)) for _ in range(steps)]
+    return losses, fingerprint([w.numpy() for w in model.trainable_variables])
+
+
 def repeat_half_a_step():
     """Worker 1's step fails when one of its two buckets was exchanged, and is tried again."""
     policy = tf_gc.Policy(

@@ -223,6 +223,12 @@ class KerasTest(parameterized.TestCase):
             self.assertIn("use model.compile(jit_compile=False)", str(error))
 
     @parameterized.parameters(False, True)
+    def test_a_loop_may_compile_the_forward_and_backward_pass(self, legacy_keras):
+        cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
+        losses, _ = one(cluster.run(programs.loop_with_xla, tf_gc.ThreeLC(), 20))
+        self.assertLess(losses[-1], 0.5 * losses[0])
+
+    @parameterized.parameters(False, True)
     def test_a_model_that_is_gone_leaves_nothing_but_its_traffic(self, legacy_keras):
         cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
         seen, names, variables = one(cluster.run(programs.build_models_in_turn, 4))
