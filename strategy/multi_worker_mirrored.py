@@ -186,7 +186,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         reduce_op = getattr(reduce_op, "value", reduce_op)
         if reduce_op not in ("SUM", "MEAN"):
             raise ValueError(f"reduce_op must be 'SUM' or 'MEAN', got {reduce_op!r}")
-        internals.check_not_compiled()
+        internals.check_not_compiled(
+            "tf_gc exchanges gradients outside of XLA: use model.compile(jit_compile=False) or, in "
+            "a loop of your own, tf.function(jit_compile=True) for the forward and backward pass "
+            "alone, and the optimizer outside of it"
+        )
         pairs = list(grads_and_vars)
         if self._local_training:
             self._local_training.begin_step([variable for _, variable in pairs])

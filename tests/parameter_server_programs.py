@@ -525,6 +525,7 @@ def fit(
     shards=None,
     dtype_policy="float32",
     callbacks=(),
+    jit_compile=False,
     **kwargs,
 ):
     """tf_keras's fit; returns its history and more."""
@@ -538,7 +539,13 @@ def fit(
         )
     tf_keras.utils.set_random_seed(0)
     strategy = make_strategy(**kwargs)
-    model = _tf_keras_model(strategy, layers, optimizer, steps_per_execution=steps_per_execution)
+    model = _tf_keras_model(
+        strategy,
+        layers,
+        optimizer,
+        steps_per_execution=steps_per_execution,
+        jit_compile=jit_compile,
+    )
     creator = tf_keras.utils.experimental.DatasetCreator(lambda context: dataset())
     history = model.fit(
         creator,

@@ -521,6 +521,10 @@ class KerasTest(parameterized.TestCase):
         )
         self.assertGreater(result["accuracy"], 0.85)
 
+    def test_a_compiled_step_is_refused_in_words_that_help(self):
+        with self.assertRaisesRegex(WorkerError, r"use model.compile\(jit_compile=False\)"):
+            shared_cluster(1).run(programs.fit, compression=tf_gc.ThreeLC(), jit_compile=True)
+
     def test_keras_3_fit_says_what_to_use(self):
         with self.assertRaisesRegex(WorkerError, "ClusterCoordinator, or tf_keras"):
             shared_cluster(1).run(programs.keras3_fit)
