@@ -466,7 +466,11 @@ def two_models_of_one_shape():
 
 
 def custom_loop(compression, steps):
-    """`strategy.run` in a loop in a `tf.function`, and metrics reduced in it."""
+    """`strategy.run` in a loop in a `tf.function`, and metrics reduced in it.
+
+    Returns:
+      The loss, and a fingerprint of each replica's variable.
+    """
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
     variable = _variable(strategy)
     target = tf.constant(gaussian(0, worker=99))
@@ -487,7 +491,9 @@ def custom_loop(compression, steps):
             loss = strategy.reduce("SUM", strategy.run(replica_step), axis=None)
         return loss
 
-    return float(train()), fingerprint([variable.numpy()])
+    loss = float(train())
+    replicas = strategy.experimental_local_results(variable)
+    return loss, *(fingerprint([replica.numpy()]) for replica in replicas)
 
 
 def checkpoint(directory, steps):
