@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import zipfile
 from unittest import mock
 
 import keras
@@ -451,6 +452,42 @@ def keras3_loop(steps, dtype_policy="float32", **kwargs):
         "iterations": int(optimizer.iterations.numpy()),
         "traffic": strategy.traffic.as_dict(),
     }
+
+
+def saved_model(package, directory):
+    """All bytes of a trained model that is saved and exported, and what loaded ones predict."""
+    package = importlib.import_module(package)
+    strategy = make_strategy(compression=tf_gc.ThreeLC())
+    with strategy.scope():
+        model = package.Sequential(dense_layers(package.layers))
+        optimizer = adam(package.optimizers)
+    inputs = tf.constant(data()[0][:8])
+
+    @tf.function
+    def train_step():
+        def step():
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(model(inputs, training=True)))
+            variables = model.trainable_variables
+            gradients = tape.gradient(loss, variables)
+            optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+        strategy.run(step)
+
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    for _ in range(3):
+        coordinator.schedule(train_step)
+    coordinator.join()
+    directory = pathlib.Path(directory)
+    model.save(directory / "model.keras")
+    model.export(str(directory / "exported"))
+    with zipfile.ZipFile(directory / "model.keras") as archive:
+        contents = [archive.read(name) for name in archive.namelist()]
+    contents += [path.read_bytes() for path in directory.rglob("*") if path.is_file()]
+    loaded = package.models.load_model(directory / "model.keras")
+    exported = tf.saved_model.load(str(directory / "exported"))
+    predictions = [function(inputs).numpy() for function in (model, loaded, exported.serve)]
+    return b"".join(contents), predictions
 
 
 def keras3_fit():

@@ -515,6 +515,15 @@ class KerasTest(parameterized.TestCase):
         if kwargs["compression"] or kwargs.get("synchronous"):
             self.assertEqual(result["iterations"], result["traffic"]["updates"])
 
+    @parameterized.parameters("keras", "tf_keras")
+    def test_a_saved_model_has_no_trace_of_compression(self, package):
+        directory = self.create_tempdir().full_path
+        saved, (own, *loaded) = shared_cluster(2).run(programs.saved_model, package, directory)
+        for predicted in loaded:
+            np.testing.assert_allclose(predicted, own, rtol=1e-5, atol=1e-6)
+        for trace in (b"tf_gc", b"TfGc", b"residual", b"ThreeLC", b"second_moment"):
+            self.assertNotIn(trace, saved)
+
     def test_mixed_precision_in_keras_3(self):
         result = shared_cluster(2).run(
             programs.keras3_loop, 200, dtype_policy="mixed_float16", compression=tf_gc.ThreeLC()
