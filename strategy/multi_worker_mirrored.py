@@ -26,7 +26,7 @@ from tf_gc.traffic import Traffic
 _strategies = itertools.count(1)
 _KEYS_PER_STRATEGY = 1 << 10
 
-# Without any progress of an exchange.
+# Without any progress of an exchange, or of the others' start.
 _DEFAULT_TIMEOUT_SECONDS = 1800.0
 # After so long TensorFlow takes a silent worker for dead. Its heartbeats wait behind messages.
 _HEARTBEAT_SECONDS = 10.0
@@ -66,11 +66,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
       communication_options: a `tf.distribute.experimental.CommunicationOptions`.
         `timeout_seconds` is the time after which a worker that has not started,
         or a reduction of gradients without any progress, gives
-        `DeadlineExceededError`. By default half an hour for reductions, and none
-        for the start. After 30 seconds without progress a warning says which
-        workers are waited for. A machine that is silent altogether is an error
-        after 10 seconds, or after `timeout_seconds` if that is longer: give more
-        where 4 MiB take longer than that on a link.
+        `DeadlineExceededError`; half an hour by default. After 30 seconds
+        without progress a warning says which workers are waited for. A machine
+        that is silent altogether is an error after 10 seconds, or after
+        `timeout_seconds` if that is longer: give more where 4 MiB take longer
+        than that on a link.
         `bytes_per_pack` is the size of the buckets in which gradients travel.
       compression: a compressor such as `tf_gc.ThreeLC()`, a `tf_gc.Policy`,
         `tf_gc.DiLoCo(...)`, "auto" for `tf_gc.Auto()`, or None.
@@ -90,13 +90,13 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         self._compression = diloco.policy if diloco else as_policy(compression)
         resolver = cluster_resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
         options = communication_options or tf.distribute.experimental.CommunicationOptions()
-        if options.timeout_seconds and resolver.cluster_spec().as_dict() and not _is_running():
-            wait_for_peers(resolver, options.timeout_seconds)
+        timeout_seconds = options.timeout_seconds or _DEFAULT_TIMEOUT_SECONDS
+        if resolver.cluster_spec().as_dict() and not _is_running():
+            wait_for_peers(resolver, timeout_seconds)
         # TensorFlow's own __init__ would make its own extended object.
         tf.distribute.Strategy.__init__(self, _Extended(self, resolver, options))
         device = f"{self.extended._worker_device}/device:CPU:0"
         rank, workers = self.extended._id_in_cluster, self.extended._num_workers
-        timeout_seconds = options.timeout_seconds or _DEFAULT_TIMEOUT_SECONDS
         if workers > 1:
             program = agreement.describe_program(compression is not None)
             with tf.device(device):
@@ -186,7 +186,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         reduce_op = getattr(reduce_op, "value", reduce_op)
         if reduce_op not in ("SUM", "MEAN"):
             raise ValueError(f"reduce_op must be 'SUM' or 'MEAN', got {reduce_op!r}")
-        internals.check_not_compiled()
+        internals.check_not_compiled(
+            "tf_gc exchanges gradients outside of XLA: use model.compile(jit_compile=False) or, in "
+            "a loop of your own, tf.function(jit_compile=True) for the forward and backward pass "
+            "alone, and the optimizer outside of it"
+        )
         pairs = list(grads_and_vars)
         if self._local_training:
             self._local_training.begin_step([variable for _, variable in pairs])
@@ -205,7 +209,6 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
                 with_second_moments=with_second_moments,
             )
             reduced.update(zip(handled, results, strict=True))
-            self._residuals.report_restored()
         if others:
             results = replica_context.all_reduce(reduce_op, [pairs[i][0] for i in others])
             reduced.update(zip(others, results, strict=True))
@@ -297,8 +300,11 @@ class _Extended(internals.CollectiveAllReduceExtended):
         training = self._container_strategy().local_training
         with training.checked() if training else contextlib.nullcontext():
             if len(self.worker_devices) > 1:
-                return super()._call_for_each_replica(fn, args, kwargs)
-            return internals.call_only_replica(self, self._id_in_cluster, fn, args, kwargs)
+                result = super()._call_for_each_replica(fn, args, kwargs)
+            else:
+                result = internals.call_only_replica(self, self._id_in_cluster, fn, args, kwargs)
+        self._container_strategy().residuals.report_restored()
+        return result
 
     def _initialize_multi_worker(self, cluster_resolver):
         if _is_running():

@@ -109,8 +109,9 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             checks.integer("max_staleness", max_staleness, 0)
         super().__init__(cluster_resolver, variable_partitioner)
         self._servers = {}  # device -> ServerVariables
-        self._residuals = ServerResiduals(workers)
-        if self._compression is None and not synchronous:
+        is_used = self._compression is not None or synchronous
+        self._residuals = ServerResiduals(workers, is_used)
+        if not is_used:
             return
         check_servers(cluster_resolver.cluster_spec())
         server_watch.watch(_addresses(cluster_resolver.cluster_spec()))
@@ -223,6 +224,7 @@ def _push(strategy, pairs, apply):
         synchronous=strategy.synchronous,
     )
     push.send(apply_in_replica)
+    strategy.residuals.report_restored([pulled_variable.find(variable) for variable in variables])
 
 
 def _sum_of_replicas(strategy, gradient):

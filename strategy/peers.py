@@ -1,4 +1,4 @@
-"""Waiting for the other workers to start, with a deadline."""
+"""Waiting for the other workers to start, with a deadline and not without a word."""
 
 import errno
 import ipaddress
@@ -6,14 +6,19 @@ import socket
 import time
 
 import tensorflow as tf
+from absl import logging
 
 from tf_gc.server_watch import host_and_port
+
+# Of waiting before a line in the log, and from one to the next: those of exchanges.
+_QUIET_SECONDS = 30.0
+_REPEAT_SECONDS = 300.0
 
 
 def wait_for_peers(cluster_resolver, timeout_seconds):
     """Waits until every worker of the cluster has come this far.
 
-    TensorFlow waits for ever for a worker that never starts. This answers on
+    TensorFlow says nothing of a worker that does not start. This answers on
     this worker's own address, calls those of the others until they answer, and
     leaves the address to TensorFlow's server, which answers from then on.
 
@@ -26,23 +31,26 @@ def wait_for_peers(cluster_resolver, timeout_seconds):
     """
     tasks = _tasks(cluster_resolver.cluster_spec().as_dict())
     own = (cluster_resolver.task_type, cluster_resolver.task_id)
-    if own not in tasks:
-        return  # an evaluator, say, which the others do not wait for either
     missing = {task: address for task, address in tasks.items() if task != own}
-    deadline = time.monotonic() + timeout_seconds
+    if own not in tasks or not missing:
+        return  # an evaluator, say, which the others do not wait for either
+    begin = time.monotonic()
+    report = begin + _QUIET_SECONDS
     with _answering(tasks[own]):
-        while missing:
-            missing = {t: address for t, address in missing.items() if not _answers(address)}
-            if missing and time.monotonic() > deadline:
-                names = ", ".join(f"{t[0]} {t[1]} ({a})" for t, a in sorted(missing.items()))
+        while missing := {t: a for t, a in missing.items() if not _answers(a)}:
+            names = ", ".join(f"{t[0]} {t[1]} ({a})" for t, a in sorted(missing.items()))
+            now = time.monotonic()
+            if now > begin + timeout_seconds:
                 raise tf.errors.DeadlineExceededError(
                     None,
                     None,
                     f"not started within {timeout_seconds:g} s "
                     f"(CommunicationOptions.timeout_seconds): {names}",
                 )
-            if missing:
-                time.sleep(0.1)
+            if now > report:
+                logging.warning("tf_gc waits for %.0f s: not started: %s", now - begin, names)
+                report = now + _REPEAT_SECONDS
+            time.sleep(0.1)
 
 
 def _tasks(cluster):

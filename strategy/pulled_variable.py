@@ -91,6 +91,11 @@ class PulledVariable(internals.CachingVariable):
             return False
         if not step.has_pulled and not internals.could_possibly_record():
             return False
+        internals.check_not_compiled(
+            "tf_gc reads the variables of parameter servers outside of XLA: use "
+            "model.compile(jit_compile=False) or, in a loop of your own, a tf.function without "
+            "jit_compile=True"
+        )
         step.pull()
         return self.tf_gc_entry.is_pulled
 

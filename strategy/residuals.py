@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
+from tf_gc.strategy import restoration
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.variables import checkpoint_name, name_of, unused_name, unwrap
 
@@ -37,8 +37,10 @@ class Residuals(internals.Trackable):
         self._slots = collections.defaultdict(dict)  # id of a variable -> slot -> checkpoint name
         self._maybe_initialize_trackable()
         self._fresh = []  # names that were new after a restore
+        self._reported = None  # the last restoration whose residuals were all looked for
         self._awaited = {}  # what `adopt` was given for slots that are not made yet
         self._has_reported_unused = False
+        self._has_reduced = False
         self._adoptions = 0
 
     def __len__(self) -> int:
@@ -66,6 +68,7 @@ class Residuals(internals.Trackable):
 
     def count_step(self, variable):
         """Returns the number of calls for this variable before, an int64 scalar."""
+        self._has_reduced = True
         counter = self.shared(variable, "steps", (), tf.int64)
         with tf.device(self._device):
             return counter.assign_add(1) - 1
@@ -108,17 +111,23 @@ class Residuals(internals.Trackable):
             self._take_awaited(name, slot)
 
     def report_restored(self):
-        """Logs which variables found nothing in a checkpoint that was restored, if any."""
-        if not self._fresh:
+        """Logs what a restored checkpoint lacks, and what no variable has taken, if any.
+
+        To be called when gradients may have been reduced: then residuals are there.
+        """
+        if not self._has_reduced:
             return
-        unused = ", ".join(sorted(self._deferred_dependencies)) or "none"
-        logging.warning(
-            "tf_gc: the checkpoint has no residuals for %s, which begin at 0. Those that have "
-            "found no variable so far: %s",
-            ", ".join(self._fresh) if len(self._fresh) < len(self) else "any variable",
-            unused,
-        )
+        self._has_reduced = False
+        last = (self._adoptions, self._update_uid)
+        unused = self._unused() if last != self._reported else []
+        self._reported = last
+        restoration.report(self._fresh, len(self), unused)
         self._fresh.clear()
+
+    def _unused(self):
+        """Returns the variables' names of restored residuals that wait for theirs."""
+        awaited = [key.partition("/")[2] for key in self._awaited]
+        return [name for name in {*awaited, *self._deferred_dependencies} if ":" not in name]
 
     def _report_unused(self):
         """Logs, once, that what a checkpoint has is lost, where nothing is compressed."""
@@ -126,10 +135,7 @@ class Residuals(internals.Trackable):
         is_used = strategy.compression is not None and strategy.extended._num_workers > 1
         if not is_used and not self._has_reported_unused:
             self._has_reported_unused = True
-            logging.warning(
-                "tf_gc: the checkpoint has residuals, gradients that were not delivered yet, and "
-                "this program, which compresses nothing, leaves them out"
-            )
+            restoration.report_without_compression()
 
     def _get(self, variable, slot, shape, dtype=tf.float32, aggregation=tf.VariableAggregation.SUM):
         key = unwrap(variable)._unique_id
@@ -147,7 +153,7 @@ class Residuals(internals.Trackable):
             self._saved[name] = made
             self._slots[key][slot] = name
             is_awaited = self._take_awaited(name, made) or name in self._deferred_dependencies
-            is_restored = self._update_uid >= 0 or _is_restored(variable)
+            is_restored = restoration.is_restored(self, variable, unwrap(variable))
             if slot == "residual" and is_restored and not is_awaited:
                 self._fresh.append(name)
             self._handle_deferred_dependencies(name, made)
@@ -179,11 +185,6 @@ def _key(name, slot):
 
 def _adds_up(key):
     return key.startswith(f"{tf.VariableAggregation.SUM.name}/")
-
-
-def _is_restored(variable):
-    """Whether a checkpoint had a variable."""
-    return any(getattr(v, "_update_uid", -1) >= 0 for v in (variable, unwrap(variable)))
 
 
 class _WorkersVariable(internals.SyncOnReadVariable):

@@ -5,8 +5,8 @@ import math
 
 import tensorflow as tf
 from absl import logging
+from tf_gc.strategy import restoration, worker_step
 from tf_gc.strategy import tensorflow_internals as internals
-from tf_gc.strategy import worker_step
 from tf_gc.strategy.variables import checkpoint_name, unused_name
 
 from tf_gc import ops
@@ -28,10 +28,13 @@ class ServerResiduals(internals.Trackable):
 
     Args:
       workers: the number of workers.
+      is_used: whether variables are added.
     """
 
-    def __init__(self, workers):
+    def __init__(self, workers, is_used):
         self._workers = workers
+        self._is_used = is_used
+        self._reported = set()  # names of variables that no checkpoint had, and `_update_uid`s
         self._kept = {}  # server -> _Kept
         self._saved = {}  # name in checkpoints -> _Saved
 
@@ -66,12 +69,33 @@ class ServerResiduals(internals.Trackable):
         """
         return self._saved[checkpoint_name(name)].total()
 
+    def report_restored(self, pulled):
+        """Logs what a restored checkpoint lacks of `PulledVariable`s, and what none has taken."""
+        names = {saved.variable.id: name for name, saved in self._saved.items()}
+        pushed = {names[v.tf_gc_entry.id]: v for v in pulled}
+        fresh = [
+            name
+            for name, variable in pushed.items()
+            if not restoration.is_restored(self._saved[name])
+            and restoration.is_restored(self, variable)
+        ]
+        is_new = self._update_uid not in self._reported
+        restoration.report(
+            [name for name in fresh if name not in self._reported],
+            len(pushed),
+            self._deferred_dependencies if is_new else (),
+        )
+        self._reported.update(fresh, [self._update_uid])
+
     def _trackable_children(self, *args, **kwargs):
         for kept in self._kept.values():  # a checkpoint begins with this
             kept.forget()
         return {**super()._trackable_children(*args, **kwargs), **self._saved}
 
     def _lookup_dependency(self, name, cached_dependencies=None):
+        if not self._is_used and not self._reported:
+            self._reported.add(name)
+            restoration.report_without_compression()
         return self._saved.get(name) or super()._lookup_dependency(name, cached_dependencies)
 
 

@@ -120,18 +120,14 @@ def patience(heartbeat_seconds, start_seconds):
         del eager.configure_coordination_service
 
 
-def check_not_compiled():
+def check_not_compiled(message):
     """Refuses what XLA could not compile.
 
     Raises:
       ValueError: a function with jit_compile=True is being traced.
     """
     if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
-        raise ValueError(
-            "tf_gc exchanges gradients outside of XLA: use model.compile(jit_compile=False) or, in "
-            "a loop of your own, tf.function(jit_compile=True) for the forward and backward pass "
-            "alone, and the optimizer outside of it"
-        )
+        raise ValueError(message)
 
 
 def call_only_replica(extended, replica, fn, args, kwargs):

@@ -349,6 +349,7 @@ class TensorFlowTest(_BackupTest):
         (None, False, tf_gc.ThreeLC(), "has no residuals for any variable, which begin at 0"),
         (None, True, tf_gc.ThreeLC(), "has no residuals for any variable, which begin at 0"),
         (tf_gc.ThreeLC(), True, None, "has residuals, .* and this program, which compresses noth"),
+        (tf_gc.ThreeLC(), True, tf_gc.Policy(tf_gc.ThreeLC(), min_elements=2000), "so far: .*kern"),
         (tf_gc.ThreeLC(), True, tf_gc.ThreeLC(), None),
         (None, True, None, None),
     )

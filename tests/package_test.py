@@ -1,5 +1,6 @@
 """The package as pip installs it, from another directory. Run by make test."""
 
+import importlib.metadata
 import os
 import pathlib
 import shutil
@@ -9,6 +10,7 @@ import tempfile
 import venv
 
 from absl.testing import absltest
+from packaging.requirements import Requirement
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -112,6 +114,15 @@ class WheelTest(absltest.TestCase):
         self.assertIn(
             "tf_gc-launch = tf_gc.launch:main", (metadata / "entry_points.txt").read_text()
         )
+
+    def test_keras_is_of_the_versions_that_it_asks_for(self):
+        metadata = next((self.directory / "venv").glob("lib/python*/site-packages/tf_gc-*-info"))
+        asked = list(map(Requirement, importlib.metadata.PathDistribution(metadata).requires))
+        for name in ("keras", "tf-keras"):
+            specifiers = [r.specifier for r in asked if r.name == name]
+            self.assertNotEmpty(specifiers)
+            for specifier in specifiers:
+                self.assertIn(importlib.metadata.version(name), specifier)
 
 
 class EditableTest(absltest.TestCase):

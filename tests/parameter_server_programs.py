@@ -12,11 +12,13 @@ import sys
 import tempfile
 import threading
 import time
+import zipfile
 from unittest import mock
 
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from tensorflow.python.framework import op_callbacks
 from tf_gc.strategy import parameter_server, second_moments
 
@@ -452,6 +454,42 @@ def keras3_loop(steps, dtype_policy="float32", **kwargs):
     }
 
 
+def saved_model(package, directory):
+    """All bytes of a trained model that is saved and exported, and what loaded ones predict."""
+    package = importlib.import_module(package)
+    strategy = make_strategy(compression=tf_gc.ThreeLC())
+    with strategy.scope():
+        model = package.Sequential(dense_layers(package.layers))
+        optimizer = adam(package.optimizers)
+    inputs = tf.constant(data()[0][:8])
+
+    @tf.function
+    def train_step():
+        def step():
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(model(inputs, training=True)))
+            variables = model.trainable_variables
+            gradients = tape.gradient(loss, variables)
+            optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+        strategy.run(step)
+
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    for _ in range(3):
+        coordinator.schedule(train_step)
+    coordinator.join()
+    directory = pathlib.Path(directory)
+    model.save(directory / "model.keras")
+    model.export(str(directory / "exported"))
+    with zipfile.ZipFile(directory / "model.keras") as archive:
+        contents = [archive.read(name) for name in archive.namelist()]
+    contents += [path.read_bytes() for path in directory.rglob("*") if path.is_file()]
+    loaded = package.models.load_model(directory / "model.keras")
+    exported = tf.saved_model.load(str(directory / "exported"))
+    predictions = [function(inputs).numpy() for function in (model, loaded, exported.serve)]
+    return b"".join(contents), predictions
+
+
 def keras3_fit():
     strategy = make_strategy(compression=tf_gc.ThreeLC())
     with strategy.scope():
@@ -524,6 +562,7 @@ def fit(
     shards=None,
     dtype_policy="float32",
     callbacks=(),
+    jit_compile=False,
     **kwargs,
 ):
     """tf_keras's fit; returns its history and more."""
@@ -537,7 +576,13 @@ def fit(
         )
     tf_keras.utils.set_random_seed(0)
     strategy = make_strategy(**kwargs)
-    model = _tf_keras_model(strategy, layers, optimizer, steps_per_execution=steps_per_execution)
+    model = _tf_keras_model(
+        strategy,
+        layers,
+        optimizer,
+        steps_per_execution=steps_per_execution,
+        jit_compile=jit_compile,
+    )
     creator = tf_keras.utils.experimental.DatasetCreator(lambda context: dataset())
     history = model.fit(
         creator,
@@ -623,6 +668,44 @@ def save_and_restore(directory, workers_saved, compression=None):
     restored = state()
     read = loop.push_all([[np.zeros(_SHAPE, np.float32)]])[0][0]
     return saved, between, restored, read
+
+
+def save_and_restore_without_a_worker(directory):
+    """Saves, and restores once there is a file "killed"; returns the residual before and after."""
+    loop = Loop(compression=tf_gc.ThreeLC(1.75))
+    loop.push_all([[gaussian(step)] for step in range(5)])
+    before = loop.strategy.residuals.total("variable_0").numpy()
+    checkpoint = tf.train.Checkpoint(residuals=loop.strategy.residuals)
+    path = checkpoint.save(os.path.join(directory, "model"))
+    loop.push_all([[gaussian(5 + step)] for step in range(3)])
+    pathlib.Path(directory, "started").touch()
+    wait_until(pathlib.Path(directory, "killed").exists, "a worker is killed")
+    checkpoint.save(os.path.join(directory, "without"))
+    checkpoint.restore(path).assert_consumed()
+    return before, loop.strategy.residuals.total("variable_0").numpy()
+
+
+def save_of_some(directory, variables, compression, has_residuals):
+    """Pushes gradients of so many variables, and saves with or without residuals."""
+    loop = Loop((_SHAPE,) * variables, compression=compression)
+    loop.push_all([[gaussian(i) for i in range(variables)]])
+    more = {"residuals": loop.strategy.residuals} if has_residuals else {}
+    checkpoint = tf.train.Checkpoint(variables=loop.variables, **more)
+    checkpoint.save(os.path.join(directory, "model"))
+
+
+def warnings_after_restoring(directory, variables, compression):
+    """Returns what is logged of residuals while that is restored, and two functions traced."""
+    loop = Loop((_SHAPE,) * variables, compression=compression)
+    checkpoint = tf.train.Checkpoint(variables=loop.variables, residuals=loop.strategy.residuals)
+    with mock.patch.object(logging, "warning") as warning:
+        checkpoint.restore(tf.train.latest_checkpoint(directory)).expect_partial()
+        if compression is not None:
+            for _ in range(2):
+                loop.push_all([[gaussian(i) for i in range(variables)]])
+                loop._step = tf.function(loop._push)
+    texts = [call.args[0] % call.args[1:] for call in warning.call_args_list]
+    return [text for text in texts if text.startswith("tf_gc")]
 
 
 def push_and_save_second_moments(directory, pushes, workers):

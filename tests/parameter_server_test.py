@@ -172,6 +172,24 @@ class PushAndPullTest(parameterized.TestCase):
         self.assertEqual(calls, collections.Counter(read) + collections.Counter(written))
         np.testing.assert_allclose(restored, saved, rtol=1e-6, atol=1e-7)
 
+    @parameterized.named_parameters(
+        ("all", 2, True, 2, tf_gc.ThreeLC(), None),
+        ("none", 2, False, 2, tf_gc.ThreeLC(), "no residuals for any variable, which begin at 0$"),
+        ("some", 1, True, 2, tf_gc.ThreeLC(), "no residuals for variable_1, which begin at 0$"),
+        ("more", 2, True, 1, tf_gc.ThreeLC(), "no variable has taken so far: variable_1$"),
+        ("left_out", 2, True, 2, None, "this program, which compresses nothing, leaves them out$"),
+    )
+    def test_one_line_says_what_residuals_are_missing_or_left_out(
+        self, saved, has_residuals, variables, compression, message
+    ):
+        directory = self.create_tempdir().full_path
+        cluster = shared_cluster(1)
+        cluster.run(programs.save_of_some, directory, saved, tf_gc.ThreeLC(), has_residuals)
+        warnings = cluster.run(programs.warnings_after_restoring, directory, variables, compression)
+        self.assertLen(warnings, int(message is not None))
+        if message:
+            self.assertRegex(warnings[0], message)
+
 
 class SynchronousTest(parameterized.TestCase):
     def test_an_update_is_the_mean_of_a_round(self):
@@ -497,11 +515,24 @@ class KerasTest(parameterized.TestCase):
         if kwargs["compression"] or kwargs.get("synchronous"):
             self.assertEqual(result["iterations"], result["traffic"]["updates"])
 
+    @parameterized.parameters("keras", "tf_keras")
+    def test_a_saved_model_has_no_trace_of_compression(self, package):
+        directory = self.create_tempdir().full_path
+        saved, (own, *loaded) = shared_cluster(2).run(programs.saved_model, package, directory)
+        for predicted in loaded:
+            np.testing.assert_allclose(predicted, own, rtol=1e-5, atol=1e-6)
+        for trace in (b"tf_gc", b"TfGc", b"residual", b"ThreeLC", b"second_moment"):
+            self.assertNotIn(trace, saved)
+
     def test_mixed_precision_in_keras_3(self):
         result = shared_cluster(2).run(
             programs.keras3_loop, 200, dtype_policy="mixed_float16", compression=tf_gc.ThreeLC()
         )
         self.assertGreater(result["accuracy"], 0.85)
+
+    def test_a_compiled_step_is_refused_in_words_that_help(self):
+        with self.assertRaisesRegex(WorkerError, r"use model.compile\(jit_compile=False\)"):
+            shared_cluster(1).run(programs.fit, compression=tf_gc.ThreeLC(), jit_compile=True)
 
     def test_keras_3_fit_says_what_to_use(self):
         with self.assertRaisesRegex(WorkerError, "ClusterCoordinator, or tf_keras"):
@@ -624,6 +655,16 @@ class FailureTest(parameterized.TestCase):
                 pushed = total([programs.gaussian([n, i]) for n in range(count)])
                 delivered = -pushes_in_update * values[i]
                 np.testing.assert_allclose(delivered + residuals[i], pushed, rtol=0, atol=1e-3)
+
+    def test_without_a_worker_the_others_get_what_is_restored(self):
+        with server_clusters.ServerCluster(3) as cluster:
+            cluster.begin(programs.save_and_restore_without_a_worker, str(self._directory))
+            self._wait_for_start()
+            cluster.kill("worker", 1)
+            (self._directory / "killed").touch()
+            before, after = cluster.result()
+        self.assertGreater(np.abs(before).max(), 0)
+        np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-7)
 
     def test_fit_goes_on_from_a_checkpoint_after_a_server_was_killed(self):
         kwargs = {"compression": tf_gc.ThreeLC()}

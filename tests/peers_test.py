@@ -7,6 +7,7 @@ from unittest import mock
 
 import tensorflow as tf
 from absl.testing import absltest, parameterized
+from tf_gc.strategy import peers
 from tf_gc.strategy.peers import wait_for_peers
 
 from tests.waiting import wait_until
@@ -54,6 +55,13 @@ class WaitForPeersTest(parameterized.TestCase):
     def test_it_answers_everywhere_if_its_address_is_none_of_this_machine(self):
         with _waiting_at("192.0.2.1") as port:
             wait_until(lambda: _answers(("127.0.0.2", port)), "the worker answers")
+
+    def test_a_warning_names_who_is_missing(self):
+        with mock.patch.object(peers, "_QUIET_SECONDS", 0.0), self.assertLogs("absl") as logs:
+            with _waiting_at("127.0.0.1"):
+                wait_until(lambda: logs.output, "it has said something")
+            [line] = logs.output  # and not with every call
+        self.assertRegex(line, r"waits for \d+ s: not started: worker 1 \(127.0.0.1:\d+\)")
 
     @parameterized.named_parameters(
         ("loopback", [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", 0))]),

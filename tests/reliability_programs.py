@@ -5,6 +5,8 @@ Every function runs in all workers at the same time, and returns plain values.
 
 import os
 import pathlib
+import resource
+import signal
 import socket
 import time
 
@@ -180,6 +182,22 @@ def save_until_an_error(directory, timeout_seconds):
         found = tf.train.load_checkpoint(tf.train.latest_checkpoint(manager.directory))
         restored = found.get_tensor("steps/.ATTRIBUTES/VARIABLE_VALUE")
         return type(error).__name__, error.message, saved, int(restored)
+
+
+def die_while_saving(directory):
+    """Saves twice; the second time the kernel kills worker 1 when a part of a file is written."""
+    strategy, step = _reducer(tf_gc.ThreeLC(), None, 256)
+    steps = tf.Variable(0)
+    checkpoint = tf.train.Checkpoint(steps=steps, residuals=strategy.residuals)
+    manager = tf.train.CheckpointManager(checkpoint, f"{directory}/{rank()}", max_to_keep=2)
+    for is_last in False, True:
+        step(_gradient(256, rank()))
+        steps.assign_add(1)
+        if is_last and rank() == 1:
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))
+        manager.save()
 
 
 def where_it_listens():

@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import time
 
+import numpy as np
 import reliability_programs as programs
 import tensorflow as tf
 from absl import logging
@@ -237,6 +238,25 @@ class DiskTest(_ReliabilityTest):
         self.assertGreater(saved, 0)
         self.assertEqual(found, saved)
         self.assertEqual(other[0], "DeadlineExceededError")
+
+
+class KillTest(_ReliabilityTest):
+    def test_a_kill_while_it_is_written_leaves_the_checkpoint_before(self):
+        with Cluster(2) as cluster:
+            _, died = cluster.outcomes(programs.die_while_saving, str(self.directory))
+        self.assertIn("the process died", str(died))
+        folder = self.directory / "1"
+        self.assertNotEmpty(list(folder.glob("ckpt-2*")))  # what it was writing
+        latest = tf.train.latest_checkpoint(str(folder))
+        self.assertEndsWith(latest, "ckpt-1")
+        found = tf.train.load_checkpoint(latest)
+        expected = tf.train.load_checkpoint(str(self.directory / "0" / "ckpt-1"))
+        names = set(found.get_variable_to_shape_map()) - {"_CHECKPOINTABLE_OBJECT_GRAPH"}
+        self.assertContainsSubset(
+            [f"{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in ("steps", "residuals/matrix")], names
+        )
+        for name in names:
+            np.testing.assert_array_equal(found.get_tensor(name), expected.get_tensor(name))
 
 
 if __name__ == "__main__":

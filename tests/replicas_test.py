@@ -38,13 +38,15 @@ class ReductionTest(parameterized.TestCase):
         np.testing.assert_allclose(factor * delivered[:, 0].sum(0) + left, put_in, atol=2e-4)
 
 
-class CheckpointTest(absltest.TestCase):
-    def test_residuals_survive_a_change_of_the_number_of_workers(self):
+class CheckpointTest(parameterized.TestCase):
+    @parameterized.parameters(2, 3)
+    def test_residuals_survive_a_change_of_the_number_of_workers(self, saved_by):
         directory = self.create_tempdir().full_path
-        saved = _cluster(2).run(programs.run, strategy_programs.checkpoint, directory, _STEPS)
+        program = strategy_programs.checkpoint
+        saved = _cluster(saved_by).run(programs.run, program, directory, _STEPS)
         for workers in 2, 3:
             restored = _cluster(workers).run(programs.run, strategy_programs.restore, directory, 0)
-            np.testing.assert_allclose(sum(restored), sum(saved), rtol=1e-6)
+            np.testing.assert_allclose(sum(restored), sum(saved), atol=1e-5)
 
 
 class KerasTest(parameterized.TestCase):
@@ -75,21 +77,25 @@ class KerasTest(parameterized.TestCase):
         self.assertLen(replicas, 1)
         self.assertLess(results[0]["loss"][-1], results[0]["loss"][0])
 
-    @parameterized.parameters(False, True)
-    def test_an_overflow_on_one_worker_skips_the_step_on_all(self, legacy_keras):
+    @parameterized.product(workers=_CLUSTERS, legacy_keras=(False, True))
+    def test_an_overflow_on_one_worker_skips_the_step_on_all(self, workers, legacy_keras):
         environment = {"TF_USE_LEGACY_KERAS": "1"} if legacy_keras else {}
         program = strategy_programs.fit_with_an_overflow
-        cluster = _cluster(2, **environment)
-        result = one(cluster.run(programs.run, program, tf_gc.ThreeLC(), 1))
+        cluster = _cluster(workers, **environment)
+        result = one(cluster.run(programs.run, program, tf_gc.ThreeLC(), workers - 1))
         self.assertTrue(result["finite"])
-        self.assertGreater(result["compressed_steps"], 0)
+        self.assertEqual(result["compressed_steps"] > 0, workers > 1)
 
-    def test_it_works_in_a_loop_in_a_function(self):
+    @parameterized.parameters(*_CLUSTERS)
+    def test_it_works_in_a_loop_in_a_function(self, workers):
         program = strategy_programs.custom_loop
-        (_, two_steps) = one(_cluster(2).run(programs.run, program, tf_gc.ThreeLC(), 2))
-        (loss, many_steps) = one(_cluster(2).run(programs.run, program, tf_gc.ThreeLC(), 20))
-        self.assertNotEqual(two_steps, many_steps)
-        self.assertLess(loss, 4.0)
+        (first, *_), (last, *replicas) = (
+            one(_cluster(workers).run(programs.run, program, tf_gc.ThreeLC(), steps))
+            for steps in (1, 20)
+        )
+        self.assertLen(replicas, REPLICAS)
+        self.assertLen(set(replicas), 1)
+        self.assertLess(last, 0.5 * first)
 
 
 if __name__ == "__main__":

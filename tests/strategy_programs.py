@@ -3,14 +3,18 @@
 Every function runs in all workers at the same time, and returns plain values.
 """
 
+import concurrent.futures
 import gc
 import hashlib
+import os
 import pathlib
+import threading
 import unittest.mock
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
+from tf_gc.strategy import multi_worker_mirrored
 
 import tf_gc
 from tests.waiting import wait_until
@@ -121,6 +125,36 @@ def reduce_indexed_slices(sparse_as_dense):
 
     is_sparse, reduced = step()
     return bool(is_sparse), reduced.numpy()
+
+
+def reduce_on_ipv6():
+    """Returns what a gradient's sum is on a cluster with addresses of IPv6, and a timeout."""
+    os.environ["TF_CONFIG"] = os.environ["TF_CONFIG"].replace("127.0.0.1", "[::1]")
+    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=60)
+    strategy = tf_gc.MultiWorkerMirroredStrategy(
+        compression=tf_gc.Policy(), communication_options=options
+    )
+    return _reducer(strategy, _variable(strategy))(gaussian(0))
+
+
+def read_traffic_while_tracing(functions):
+    """Returns how often another thread has read the traffic meanwhile, and the steps in the end."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    done = threading.Event()
+
+    def read():
+        readings = 0
+        while not done.is_set():
+            readings += strategy.traffic.steps >= 0
+        return readings
+
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        reading = executor.submit(read)
+        variables = [_variable(strategy) for _ in range(functions)]
+        for variable in variables:
+            _reducer(strategy, variable)(gaussian(0))
+        done.set()
+        return reading.result(), strategy.traffic.steps
 
 
 def non_finite(compression, bad, bad_rank):
@@ -287,6 +321,43 @@ def _dict_model(keras):
     return keras.Model({"x": inputs}, _model(keras)(inputs))
 
 
+def loop_with_xla(compression, steps):
+    """README's loop in which XLA compiles the forward and backward pass; returns loss and weights.
+
+    Args:
+      compression: the strategy's.
+      steps: how many, each on the same batch.
+    """
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    model = _compiled(strategy)
+    optimizer = model.optimizer
+    inputs, labels = next(iter(_data()))
+    with strategy.scope():
+        model.build((None, 32))
+
+    @tf.function(jit_compile=True)
+    def gradients_of(inputs, labels):
+        with tf.GradientTape() as tape:
+            loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels, model(inputs, training=True)
+            )
+            loss = tf.reduce_mean(loss) / strategy.num_replicas_in_sync
+        return loss, tape.gradient(loss, model.trainable_variables)
+
+    @tf.function
+    def train_step(inputs, labels):
+        def replica_step(inputs, labels):
+            loss, gradients = gradients_of(inputs, labels)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            return loss
+
+        losses = strategy.run(replica_step, args=(inputs, labels))
+        return strategy.reduce("SUM", losses, axis=None)
+
+    losses = [float(train_step(inputs, labels)) for _ in range(steps)]
+    return losses, fingerprint([w.numpy() for w in model.trainable_variables])
+
+
 def repeat_half_a_step():
     """Worker 1's step fails when one of its two buckets was exchanged, and is tried again."""
     policy = tf_gc.Policy(
@@ -395,7 +466,11 @@ def two_models_of_one_shape():
 
 
 def custom_loop(compression, steps):
-    """`strategy.run` in a loop in a `tf.function`, and metrics reduced in it."""
+    """`strategy.run` in a loop in a `tf.function`, and metrics reduced in it.
+
+    Returns:
+      The loss, and a fingerprint of each replica's variable.
+    """
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
     variable = _variable(strategy)
     target = tf.constant(gaussian(0, worker=99))
@@ -416,7 +491,9 @@ def custom_loop(compression, steps):
             loss = strategy.reduce("SUM", strategy.run(replica_step), axis=None)
         return loss
 
-    return float(train()), fingerprint([variable.numpy()])
+    loss = float(train())
+    replicas = strategy.experimental_local_results(variable)
+    return loss, *(fingerprint([replica.numpy()]) for replica in replicas)
 
 
 def checkpoint(directory, steps):
@@ -491,10 +568,11 @@ def reduce_for_ever(directory):
         return type(error).__name__
 
 
-def start(timeout_seconds):
-    """Only makes the strategy."""
+def start(timeout_seconds, default):
+    """Only makes the strategy, with another default for its time."""
     options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout_seconds)
-    tf_gc.MultiWorkerMirroredStrategy(communication_options=options)
+    with unittest.mock.patch.object(multi_worker_mirrored, "_DEFAULT_TIMEOUT_SECONDS", default):
+        tf_gc.MultiWorkerMirroredStrategy(communication_options=options)
 
 
 def come_late(timeout_seconds, absent_rank):
@@ -531,7 +609,20 @@ def bad_inputs(sparsity_multiplier=1.0, residual_shape=_SHAPE, bucket_rank=0, un
         )
 
 
-def different_programs(compressions, names=("v", "v"), ops=("SUM", "SUM")):
+def different_programs(
+    compressions,
+    names=("v", "v"),
+    ops=("SUM", "SUM"),
+    dtypes=("float32", "float32"),
+    versions=(tf_gc.__version__, tf_gc.__version__),
+    tensorflow=(tf.__version__, tf.__version__),
+):
     """What each worker does is one of each."""
-    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compressions[rank()])
-    _reducer(strategy, _variable(strategy, name=names[rank()]), ops[rank()])(gaussian(0))
+    own = rank()
+    with (
+        unittest.mock.patch.object(tf_gc, "__version__", versions[own]),
+        unittest.mock.patch.object(tf, "__version__", tensorflow[own]),
+    ):
+        strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compressions[own])
+        variable = _variable(strategy, name=names[own])
+        _reducer(strategy, variable, ops[own])(gaussian(0).astype(dtypes[own]))
