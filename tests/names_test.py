@@ -68,7 +68,8 @@ class ImportTest(parameterized.TestCase):
         result = _run_without_tensorflow(
             "import tf_gc; print(tf_gc.__version__, tf_gc.launch.launch.__name__)"
         )
-        self.assertEqual((result.returncode, result.stdout), (0, "0.1.0 launch\n"), result.stderr)
+        expected = f"{tf_gc.__version__} launch\n"
+        self.assertEqual((result.returncode, result.stdout), (0, expected), result.stderr)
 
     def test_tf_gc_is_imported_from_a_tree_that_is_not_built(self):
         copy = self.create_tempfile("tf_gc/__init__.py", pathlib.Path(tf_gc.__file__).read_text())
