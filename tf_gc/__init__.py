@@ -56,10 +56,14 @@ def _check_tensorflow_version():
         if installed.split(".")[:2] != built.split("."):
             raise ImportError(
                 f"this tf_gc was built for TensorFlow {built}, and {distribution} {installed} is "
-                f"installed: pip install '{distribution}=={built}.*', or build tf_gc again"
+                f"installed: pip install '{distribution}=={built}.*', or, to keep that one, build "
+                "tf_gc for it with pip install . in a clone"
             )
         return
-    raise ImportError(f"tf_gc needs TensorFlow {built}: pip install 'tensorflow-cpu=={built}.*'")
+    raise ImportError(
+        f"this tf_gc was built for TensorFlow {built}, and none is installed: pip install "
+        f"'tensorflow-cpu=={built}.*', or 'tensorflow=={built}.*' for GPUs"
+    )
 
 
 _check_tensorflow_version()
