@@ -226,10 +226,10 @@ class CommandLineTest(_LaunchTest):
             "module, -m",
         ):
             self.assertIn(f"\n  --{flag}\n", result.stdout.decode())
-        for subcommand in ("[flags] probe", "report [--output run.png] run.json"):
+        for subcommand in ("[flags] probe", "report [--output run.png] run.json", "versions"):
             self.assertIn(f"tf_gc-launch {subcommand}\n", result.stdout.decode())
 
-    @parameterized.parameters("probe", "report")
+    @parameterized.parameters("probe", "report", "versions")
     def test_a_script_with_the_name_of_a_subcommand_can_be_run(self, name):
         program = self.write('print("the script")', name)
         result = self.command_line(f"./{name}", cwd=os.path.dirname(program))
@@ -247,6 +247,7 @@ class CommandLineTest(_LaunchTest):
         (["--link_changes=absent.csv", __file__], b"absent.csv"),
         ([f"--link_changes={__file__}", __file__], b"must name the columns"),
         (["--wrokers=2", __file__], b"wrokers"),
+        (["versions", "--all"], b"versions: unexpected argument: --all"),
         (["--ps=1", "probe"], b"probe measures the links between workers: leave out --ps"),
     )
     def test_a_wrong_command_line_is_named_and_returns_2(self, arguments, message):

@@ -70,7 +70,7 @@ _check_tensorflow_version()
 
 
 # Where a name is looked for, in this order: the strategies load all the others.
-_SOURCES = ("compressors", "policy", "diloco", "traffic", "strategy")
+_SOURCES = ("compressors", "policy", "diloco", "traffic", "versions", "strategy")
 _MODULES = (
     *_SOURCES,
     "adaptive",
@@ -104,12 +104,14 @@ if TYPE_CHECKING:  # the same for editors and type checkers
         testing,
         thc,
         traffic,
+        versions,
     )
     from .compressors import *
     from .diloco import *
     from .policy import *
     from .strategy import *
     from .traffic import *
+    from .versions import *
 else:
 
     def __getattr__(name):

@@ -58,8 +58,9 @@ examples:
   sudo tf_gc-launch --workers 4 --link_changes links.csv train.py --epochs 3
   sudo tf_gc-launch --workers 4 --bandwidth 100mbit probe
   tf_gc-launch report run.json
+  tf_gc-launch versions
 
-A script in the working directory that is called as a subcommand is run as ./probe or ./report.
+A script in the working directory that is called as a subcommand is run as ./probe, for instance.
 """
 
 
@@ -85,6 +86,12 @@ _SUBCOMMANDS = {
         "report [--output run.png] run.json",
         "draws what an adaptive run did, of which it has written run.json",
         "tf_gc.launch.report",
+        on_workers=False,
+    ),
+    "versions": _Subcommand(
+        "versions",
+        "prints what a bug report needs: versions, the machine, and what is in use of it",
+        "tf_gc.versions",
         on_workers=False,
     ),
 }
