@@ -2,15 +2,17 @@
 
 import contextlib
 import os
+import pathlib
 import selectors
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from tf_gc import network_namespaces
-from tf_gc.launch import gpus
+from tf_gc.launch import gpus, summary
 from tf_gc.launch.link_changes import LinkChange
 from tf_gc.launch.output import CHUNK, LAUNCHER, LineBuffer, OutputLine, Printer
 from tf_gc.launch.processes import (
@@ -192,6 +194,10 @@ class _Job:
         self._ended: list[Process] = []  # programs
         self._resources = contextlib.ExitStack()
         self._selector = self._resources.enter_context(selectors.DefaultSelector())
+        # For what the processes have exchanged.
+        self._summaries = pathlib.Path(
+            self._resources.enter_context(tempfile.TemporaryDirectory(prefix="tf_gc-"))
+        )
 
     def __enter__(self) -> "_Job":
         return self
@@ -220,7 +226,9 @@ class _Job:
             cluster.setdefault(task.type, []).append(endpoint)
         for number, task in enumerate(tasks):
             own_command = _SERVER if task.is_server else command
-            variables = {gpus.VISIBLE: visible_gpus[task]} if visible_gpus else {}
+            variables = {summary.VARIABLE: str(self._summaries / task.name)}
+            if visible_gpus:
+                variables[gpus.VISIBLE] = visible_gpus[task]
             process = Process(
                 task,
                 network.command(number, own_command) if network else own_command,
@@ -245,6 +253,9 @@ class _Job:
         deadline = time.monotonic() + _DRAIN_SECONDS
         while self._selector.get_map() and time.monotonic() < deadline:
             self._relay(_POLL_SECONDS)
+        exchanged = summary.read_summary(self._summaries)
+        if exchanged:
+            self._say(exchanged)
         return self._exit_code
 
     def _open_log(self, log_dir, task):
