@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import tempfile
 
 from absl.testing import absltest, parameterized
 
@@ -30,10 +31,10 @@ _APT_GET = 'echo "Selecting previously unselected package ..."; echo "apt-get $*
 class SetupTest(parameterized.TestCase):
     def setUp(self):
         super().setUp()
-        # Where any user can come to.
-        self.tree = pathlib.Path(self.create_tempdir().full_path) / "tree"
-        self.bin = self.tree.parent / "bin"
-        self.home = self.tree.parent / "home"
+        root = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))  # where any user can come to
+        self.addCleanup(shutil.rmtree, root)
+        root.chmod(0o755)
+        self.tree, self.bin, self.home = root / "tree", root / "bin", root / "home"
         for folder in (self.tree, self.bin, self.home):
             folder.mkdir()
         for name in ("setup.sh", "pyproject.toml", "requirements-dev.txt"):
