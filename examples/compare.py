@@ -8,9 +8,12 @@ the loopback interface, which hides most of what compression is for.
 """
 
 import json
+import os
 import pathlib
 import re
+import shlex
 import statistics
+import sys
 import tempfile
 from typing import NamedTuple
 
@@ -179,7 +182,13 @@ def main(argv):
     bandwidth = None if problem else FLAGS.bandwidth
     network = f"{bandwidth} links" if bandwidth else "loopback"
     if problem:
-        console.print(f"No limit on the network, all workers on loopback: {problem}.")
+        command = shlex.join(["sudo", os.path.relpath(sys.executable), *sys.argv])
+        console.print(
+            f"No slow links here ({problem}): all workers share the loopback interface. To see "
+            f"links of {FLAGS.bandwidth}: {command}",
+            soft_wrap=True,
+            highlight=False,
+        )
     console.print(f"digits on {FLAGS.workers} workers, {network}, {FLAGS.epochs} epochs")
     try:
         reports = train_all(console, on_links=problem is None)

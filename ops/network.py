@@ -3,7 +3,7 @@
 from tf_gc.ops.exchange import MAX_BYTES
 from tf_gc.ops.library import library
 
-__all__ = ["exchange_probe", "network_samples"]
+__all__ = ["exchange_probe", "network_samples", "time_waited"]
 
 
 def network_samples(name=None):
@@ -28,6 +28,20 @@ def network_samples(name=None):
       number of transfers.
     """
     return library.tf_gc_network_samples(name=name)
+
+
+def time_waited(name=None):
+    """Returns how long exchanges of this process have waited for other workers.
+
+    Args:
+      name: Name of the op.
+
+    Returns:
+      A named tuple of float64 scalars: `waited`, the seconds in which at least one
+      exchange waited for messages to come, or for its own to be taken; `total`, the
+      seconds from the beginning of the first such wait to the end of the last.
+    """
+    return library.tf_gc_time_waited(name=name)
 
 
 def exchange_probe(

@@ -16,9 +16,11 @@ from tf_gc.strategy.reducer import GradientReducer
 from tf_gc.strategy.residuals import Residuals
 from tf_gc.strategy.variables import Gradient, GradsAndVars
 
+from tf_gc import ops
 from tf_gc.compressors import Compressor
 from tf_gc.diloco import DiLoCo
 from tf_gc.fusion import DEFAULT_BUCKET_BYTES
+from tf_gc.launch import summary
 from tf_gc.policy import Policy, as_policy
 from tf_gc.traffic import Traffic
 
@@ -114,6 +116,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         self._local_training = diloco and LocalTraining(
             self, diloco, self._residuals, self._reducer, device
         )
+        if self._reducer and workers > 1:
+            summary.write_at_exit(self._summary)
         keras_seams.redirect()
 
     @property
@@ -265,6 +269,16 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             and self._local_training is None
             and self._reducer.expects_second_moment(variable)
         )
+
+    def _summary(self):
+        traffic, seconds = self.traffic, ops.time_waited()
+        return {
+            "steps": traffic.steps,
+            "bytes_sent": traffic.bytes_sent,
+            "values_sent": traffic.values_sent,
+            "seconds_waited": float(seconds.waited),
+            "seconds": float(seconds.total),
+        }
 
     def _with_local_training(self, method):
         if self._local_training is None:

@@ -19,6 +19,7 @@ from tf_gc.strategy.variables import Gradient, GradsAndVars, unwrap
 from tf_gc import checks, server_watch
 from tf_gc.compressors import Compressor
 from tf_gc.diloco import DiLoCo
+from tf_gc.launch import summary
 from tf_gc.policy import Policy, as_policy
 from tf_gc.traffic import ServerTraffic, total_traffic
 
@@ -135,6 +136,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         # In place of the one that TensorFlow's own __init__ has made.
         tf.distribute.Strategy.__init__(self, extended)
         self._should_use_with_coordinator = True
+        summary.write_at_exit(self._summary)
         keras_seams.redirect()
 
     @property
@@ -161,6 +163,11 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         """Whether pushed gradients of a variable are not for an optimizer to square."""
         pulled = pulled_variable.find(variable)
         return pulled is not None and pulled.tf_gc_entry.matrix is not None
+
+    def _summary(self):
+        names = ("updates", "bytes_pushed", "values_pushed", "bytes_pulled", "values_pulled")
+        traffic = self.traffic
+        return {name: getattr(traffic, name) for name in names}
 
     def push_gradients(
         self,

@@ -56,6 +56,9 @@ from tensorflow.python.eager.record import could_possibly_record, record_operati
 # 2.17 to 2.21; used: capture_call_time_value, outer_graph.
 from tensorflow.python.framework.func_graph import FuncGraph
 
+# 2.17 to 2.21.
+from tensorflow.python.framework.kernels import get_registered_kernels_for_op
+
 # 2.17 to 2.21; the public one warns that it is deprecated.
 from tensorflow.python.framework.ops import colocate_with
 

@@ -16,7 +16,7 @@ import time
 from absl.testing import absltest, parameterized
 
 from tf_gc import launch, network_namespaces
-from tf_gc.launch import output, supervision
+from tf_gc.launch import gpus, output, processes, supervision
 
 _PACKAGE_ROOT = pathlib.Path(launch.__file__).resolve().parents[2]
 _LONG_SECONDS = 60.0
@@ -188,7 +188,7 @@ class ClusterTest(_LaunchTest):
         )
         self.assertEqual(self.texts(lines, "worker 0"), ["[]"])
 
-    @parameterized.parameters("workers", "ps", "max_restarts")
+    @parameterized.parameters("workers", "ps", "gpus_per_worker", "max_restarts")
     def test_a_number_out_of_range_is_an_error(self, name):
         with self.assertRaisesRegex(ValueError, f"{name} is -1"):
             launch.launch(["true"], **{"workers": 1, name: -1})
@@ -216,6 +216,7 @@ class CommandLineTest(_LaunchTest):
         for flag in (
             "workers",
             "ps",
+            "gpus_per_worker",
             "bandwidth",
             "latency",
             "link_changes",
@@ -225,10 +226,10 @@ class CommandLineTest(_LaunchTest):
             "module, -m",
         ):
             self.assertIn(f"\n  --{flag}\n", result.stdout.decode())
-        for subcommand in ("[flags] probe", "report [--output run.png] run.json"):
+        for subcommand in ("[flags] probe", "report [--output run.png] run.json", "versions"):
             self.assertIn(f"tf_gc-launch {subcommand}\n", result.stdout.decode())
 
-    @parameterized.parameters("probe", "report")
+    @parameterized.parameters("probe", "report", "versions")
     def test_a_script_with_the_name_of_a_subcommand_can_be_run(self, name):
         program = self.write('print("the script")', name)
         result = self.command_line(f"./{name}", cwd=os.path.dirname(program))
@@ -239,12 +240,14 @@ class CommandLineTest(_LaunchTest):
         (["absent.py"], b"no such file: absent.py"),
         (["--workers=0", __file__], b"--workers=0"),
         (["--ps=-1", __file__], b"--ps=-1"),
+        (["--gpus_per_worker=-1", __file__], b"--gpus_per_worker=-1"),
         (["--bandwidth=100mb", __file__], b"100mb"),
         (["--bandwidth=0gbit", __file__], b"0gbit"),
         (["--latency=5", __file__], b"latency '5' is not a time"),
         (["--link_changes=absent.csv", __file__], b"absent.csv"),
         ([f"--link_changes={__file__}", __file__], b"must name the columns"),
         (["--wrokers=2", __file__], b"wrokers"),
+        (["versions", "--all"], b"versions: unexpected argument: --all"),
         (["--ps=1", "probe"], b"probe measures the links between workers: leave out --ps"),
     )
     def test_a_wrong_command_line_is_named_and_returns_2(self, arguments, message):
@@ -346,6 +349,70 @@ class OutputTest(_LaunchTest):
             plain = output._prefix(io.StringIO(), "worker 0", "cyan")
         self.assertEqual("\x1b[36m" in prefix, coloured)
         self.assertEqual(plain, "[worker 0] ")
+
+
+class GpusTest(_LaunchTest):
+    """What workers see of GPUs; there need not be any."""
+
+    def visible(self, workers=2, body='print(os.environ.get("CUDA_VISIBLE_DEVICES"))', **kwargs):
+        """Returns CUDA_VISIBLE_DEVICES of each worker."""
+        code, lines = self.run_program(body, workers=workers, **kwargs)
+        self.assertEqual(code, 0, lines)
+        return [text for w in range(workers) for text in self.texts(lines, f"worker {w}")]
+
+    def set_variable(self, **variables):
+        patch = absltest.mock.patch.dict(os.environ, variables)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def install_nvidia_smi(self, body):
+        """Makes a program of this name the first on the PATH, and no GPU named."""
+        folder = self.create_tempdir()
+        program = folder.create_file("nvidia-smi", f"#!/bin/sh\n{body}\n")
+        os.chmod(program.full_path, 0o755)
+        self.set_variable(PATH=f"{folder.full_path}:{os.environ['PATH']}")
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+
+    @parameterized.parameters(
+        (1, ["3", "GPU-7c1f"]), (2, ["3,GPU-7c1f", "0,5"]), (0, ["", ""]), (None, ["all"] * 2)
+    )
+    def test_each_worker_sees_its_own_of_those_that_the_launcher_sees(self, count, expected):
+        named = "3, GPU-7c1f,0,5,-1,6"
+        self.set_variable(CUDA_VISIBLE_DEVICES=named)
+        expected = [named if names == "all" else names for names in expected]
+        self.assertEqual(self.visible(gpus_per_worker=count), expected)
+
+    def test_without_names_they_are_all_of_the_machine(self):
+        self.install_nvidia_smi("for i in 0 1 2; do echo GPU $i: A100; echo '  MIG 1g.5gb'; done")
+        self.assertEqual(self.visible(workers=3, gpus_per_worker=1), ["0", "1", "2"])
+
+    def test_a_chief_and_parameter_servers_see_none(self):
+        self.set_variable(CUDA_VISIBLE_DEVICES="4,5")
+        tasks = processes.cluster_tasks(workers=2, ps=1)
+        visible = gpus.gpus_of_tasks(tasks, 1)
+        self.assertEqual(
+            {task.name: visible[task] for task in tasks},
+            {"worker 0": "4", "worker 1": "5", "ps 0": "", "chief": ""},
+        )
+
+    def test_too_few_gpus_are_named_and_return_2(self):
+        self.set_variable(CUDA_VISIBLE_DEVICES="0,-1")
+        result = self.command_line("--workers=2", "--gpus_per_worker=1", __file__)
+        self.assertEqual(result.returncode, 2)
+        self.assertEqual(
+            result.stderr.decode(),
+            "tf_gc-launch: --gpus_per_worker is 1: 2 workers need 2 GPUs, and CUDA_VISIBLE_DEVICES "
+            "('0,-1') has 1\n",
+        )
+
+    @parameterized.parameters(
+        ("echo GPU 0: H100", "need 4 GPUs, and nvidia-smi finds 1"),
+        ("exit 9", "cannot be run; CUDA_VISIBLE_DEVICES may name them"),
+    )
+    def test_too_few_gpus_in_the_machine_are_an_error(self, body, message):
+        self.install_nvidia_smi(body)
+        with self.assertRaisesRegex(ValueError, f"gpus_per_worker is 2: .*{message}"):
+            self.visible(gpus_per_worker=2)
 
 
 class FailureTest(_LaunchTest):

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -68,16 +69,49 @@ class ImportTest(parameterized.TestCase):
         result = _run_without_tensorflow(
             "import tf_gc; print(tf_gc.__version__, tf_gc.launch.launch.__name__)"
         )
-        self.assertEqual((result.returncode, result.stdout), (0, "0.1.0 launch\n"), result.stderr)
+        expected = f"{tf_gc.__version__} launch\n"
+        self.assertEqual((result.returncode, result.stdout), (0, expected), result.stderr)
 
-    def test_tf_gc_is_imported_from_a_tree_that_is_not_built(self):
-        copy = self.create_tempfile("tf_gc/__init__.py", pathlib.Path(tf_gc.__file__).read_text())
-        root = str(pathlib.Path(copy.full_path).parent.parent)
-        program = f"import sys; sys.path.insert(0, {root!r}); import tf_gc; print(tf_gc.__file__)"
-        result = subprocess.run(  # -S: without what is installed
+    def import_copy(self, build_info=None, installed=None):
+        """Imports a copy of tf_gc beside a distribution; returns its folder and what came of it."""
+        root = pathlib.Path(self.create_tempdir().full_path)
+        (root / "tf_gc").mkdir()
+        shutil.copy(tf_gc.__file__, root / "tf_gc")
+        if build_info:
+            (root / "tf_gc" / "_build_info.py").write_text(build_info)
+        if installed:
+            name, version = installed
+            metadata = root / f"{name.replace('-', '_')}-{version}.dist-info" / "METADATA"
+            metadata.parent.mkdir()
+            metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        program = f"import sys; sys.path.insert(0, '{root}'); import tf_gc; print(tf_gc.__file__)"
+        return root, subprocess.run(  # -S: without what is installed
             [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False
         )
-        self.assertEqual(result.stdout, f"{copy.full_path}\n", result.stderr)
+
+    def test_tf_gc_is_imported_from_a_tree_that_is_not_built(self):
+        root, result = self.import_copy()
+        self.assertEqual(result.stdout, f"{root}/tf_gc/__init__.py\n", result.stderr)
+
+    @parameterized.parameters("tensorflow", "tensorflow-cpu")
+    def test_tf_gc_is_imported_where_the_tensorflow_is_that_it_was_built_for(self, name):
+        root, result = self.import_copy('TENSORFLOW_VERSION = "2.17.1"', (name, "2.17.0"))
+        self.assertEqual(result.stdout, f"{root}/tf_gc/__init__.py\n", result.stderr)
+
+    @parameterized.parameters(
+        (("tensorflow", "2.18.0"), "and tensorflow 2.18.0 is", "'tensorflow==2.17.*', or, to keep"),
+        (("tensorflow-cpu", "2.1.0"), "and tensorflow-cpu 2.1.0 is", "'tensorflow-cpu==2.17.*'"),
+        (None, "and none is", "'tensorflow-cpu==2.17.*', or 'tensorflow==2.17.*' for GPUs"),
+    )
+    def test_where_there_is_another_tensorflow_it_says_what_to_install(
+        self, installed, found, remedy
+    ):
+        _, result = self.import_copy('TENSORFLOW_VERSION = "2.17.1"', installed)
+        self.assertIn(
+            f"ImportError: this tf_gc was built for TensorFlow 2.17, {found} installed: "
+            f"pip install {remedy}",
+            result.stderr,
+        )
 
     def test_the_launcher_starts_without_tensorflow(self):
         result = _run_without_tensorflow(

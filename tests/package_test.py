@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -59,6 +60,22 @@ def _run(*command, cwd, **environment):
     )
 
 
+def _version():
+    """Returns the one version number."""
+    text = (ROOT / "tf_gc" / "__init__.py").read_text()
+    return re.search('^__version__ = "(.+)"$', text, re.MULTILINE)[1]
+
+
+class VersionTest(absltest.TestCase):
+    def test_the_distribution_has_the_version_of_the_package(self):
+        result = _run(sys.executable, "setup.py", "--version", cwd=ROOT)
+        self.assertEqual(result.stdout, f"{_version()}\n", result.stderr)
+
+    def test_the_changelog_begins_with_it(self):
+        headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+        self.assertEqual(headings[0], _version())
+
+
 class WheelTest(absltest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -72,7 +89,7 @@ class WheelTest(absltest.TestCase):
         )
         if built.returncode:
             raise RuntimeError(f"the wheel could not be built:\n{built.stdout}{built.stderr}")
-        [wheel] = cls.directory.glob("tf_gc-*.whl")
+        [wheel] = cls.directory.glob(f"tf_gc-{_version()}-*.whl")
         # Its own packages, and TensorFlow's from the environment of the tests.
         venv.create(cls.directory / "venv", with_pip=False)
         [site] = (cls.directory / "venv").glob("lib/python*/site-packages")

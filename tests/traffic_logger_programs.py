@@ -123,7 +123,7 @@ def wait_for_a_late_worker(directory, seconds):
     return strategy.traffic.seconds_waited - before, time.monotonic() - begin
 
 
-def fit(compression, logger=None, log_dir=None, fits=1, plain_fits=0, **kwargs):
+def fit(compression, logger=None, log_dir=None, fits=1, plain_fits=0, tensorboard=False, **kwargs):
     """Trains with a TrafficLogger.
 
     Args:
@@ -132,25 +132,30 @@ def fit(compression, logger=None, log_dir=None, fits=1, plain_fits=0, **kwargs):
       log_dir: its `log_dir`.
       fits: how often `fit` is called with it.
       plain_fits: how often `fit` is called without it before.
+      tensorboard: whether Keras's TensorBoard writes beside it.
       kwargs: of `strategy_programs.fit_model`.
 
     Returns:
       A dict of the logs of epochs and batches, the traffic before the fits and after each epoch,
-      the events by step, and the weights.
+      the events by step, those of TensorBoard's own, and the weights.
     """
+    folder = log_dir and pathlib.Path(log_dir, f"worker_{rank()}")
+    train = folder and folder / "train"
     recorder = _recorder(tf.keras.callbacks.Callback)
     callbacks = [recorder]
     if logger is not None:
         callbacks.insert(0, tf_gc.keras.TrafficLogger(log_dir, **logger))
+    if tensorboard:
+        callbacks.append(tf.keras.callbacks.TensorBoard(folder, write_graph=False))
     runs = [()] * plain_fits + [callbacks] * fits
     result, _ = strategy_programs.fit_model(compression, callbacks_of_runs=runs, **kwargs)
-    folder = log_dir and pathlib.Path(log_dir, f"worker_{rank()}")
     return {
         "epochs": recorder.epochs,
         "batches": recorder.batches,
         "traffic": recorder.traffic,
         "weights": result["weights"],
         "events": events(folder) if folder else None,
+        "tensorboard": events(train) if train and train.is_dir() else None,
     }
 
 

@@ -188,6 +188,25 @@ class TrafficLoggerTest(parameterized.TestCase):
                 tags = [tag for tag in result["events"] if tag.startswith(f"traffic/{name}/")]
                 self.assertLen(tags, variables, tags)
 
+    @parameterized.parameters(({}, 2), (_LEGACY_KERAS, 1))
+    def test_tensorboards_callback_writes_the_same_beside_it(self, environment, keeping):
+        with tempfile.TemporaryDirectory() as directory:
+            results = shared_cluster(2, **environment).run(
+                *(programs.fit, tf_gc.ThreeLC(), {}, directory),
+                epochs=2,
+                batches=_BATCHES,
+                tensorboard=True,
+            )
+        for worker, result in enumerate(results):
+            self.assertEqual(list(result["events"]["traffic/bits_per_value_up"]), [0, 1])
+            self.assertEqual(result["tensorboard"] is not None, worker < keeping)
+            if worker < keeping:  # tf_keras removes the others'
+                self.assertIn("epoch_loss", result["tensorboard"])
+                for name in _RATES | _NORMS:
+                    self.assertEqual(
+                        result["tensorboard"][f"epoch_{name}"], result["events"][f"traffic/{name}"]
+                    )
+
     @parameterized.parameters({}, _LEGACY_KERAS)
     def test_logs_of_batches(self, **environment):
         with tempfile.TemporaryDirectory() as directory:

@@ -56,17 +56,21 @@ def _check_tensorflow_version():
         if installed.split(".")[:2] != built.split("."):
             raise ImportError(
                 f"this tf_gc was built for TensorFlow {built}, and {distribution} {installed} is "
-                f"installed: pip install '{distribution}=={built}.*', or build tf_gc again"
+                f"installed: pip install '{distribution}=={built}.*', or, to keep that one, build "
+                "tf_gc for it with pip install . in a clone"
             )
         return
-    raise ImportError(f"tf_gc needs TensorFlow {built}: pip install 'tensorflow-cpu=={built}.*'")
+    raise ImportError(
+        f"this tf_gc was built for TensorFlow {built}, and none is installed: pip install "
+        f"'tensorflow-cpu=={built}.*', or 'tensorflow=={built}.*' for GPUs"
+    )
 
 
 _check_tensorflow_version()
 
 
 # Where a name is looked for, in this order: the strategies load all the others.
-_SOURCES = ("compressors", "policy", "diloco", "traffic", "strategy")
+_SOURCES = ("compressors", "policy", "diloco", "traffic", "versions", "strategy")
 _MODULES = (
     *_SOURCES,
     "adaptive",
@@ -100,12 +104,14 @@ if TYPE_CHECKING:  # the same for editors and type checkers
         testing,
         thc,
         traffic,
+        versions,
     )
     from .compressors import *
     from .diloco import *
     from .policy import *
     from .strategy import *
     from .traffic import *
+    from .versions import *
 else:
 
     def __getattr__(name):

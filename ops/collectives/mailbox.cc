@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ops/collectives/wait_clock.h"
 #include "ops/wire/checksum.h"
 
 namespace tf_gc {
@@ -230,11 +231,13 @@ template <typename Predicate>
 absl::Status Mailbox::Wait(const std::string& what, Predicate ready) {
   std::unique_lock<std::mutex> lock(mutex_);
   const Patience::Clock::time_point begin = Patience::Clock::now();
+  WaitClock::OfProcess()->Begin();
   const bool in_time = patience_.Wait(
       &lock, &changed_, [&] { return !status_.ok() || ready(); },
       [&](double seconds) {
         if (report_) report_(MissingLocked(), seconds);
       });
+  WaitClock::OfProcess()->End();
   time_waited_ += Patience::Clock::now() - begin;
   if (!in_time) {
     FailLocked(absl::DeadlineExceededError(absl::StrCat(

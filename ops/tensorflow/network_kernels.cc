@@ -6,6 +6,7 @@
 
 #include "ops/collectives/link_monitor.h"
 #include "ops/collectives/pair_probe.h"
+#include "ops/collectives/wait_clock.h"
 #include "ops/tensorflow/exchange_op.h"
 #include "ops/tensorflow/inputs.h"
 #include "ops/tensorflow/registration.h"
@@ -42,6 +43,23 @@ class NetworkSamplesOp : public OpKernel {
   }
 };
 
+class TimeWaitedOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    const WaitClock::Seconds seconds = WaitClock::OfProcess()->Read();
+    Tensor* waited;
+    Tensor* total;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(0, TensorShape({}), &waited));
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(1, TensorShape({}), &total));
+    waited->scalar<double>()() = seconds.waited;
+    total->scalar<double>()() = seconds.total;
+  }
+};
+
 class ExchangeProbeOp : public ExchangeOp {
  public:
   explicit ExchangeProbeOp(OpKernelConstruction* context)
@@ -74,6 +92,7 @@ class ExchangeProbeOp : public ExchangeOp {
 };
 
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>NetworkSamples", NetworkSamplesOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>TimeWaited", TimeWaitedOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>ExchangeProbe", ExchangeProbeOp);
 
 }  // namespace

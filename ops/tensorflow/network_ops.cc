@@ -16,6 +16,12 @@ absl::Status NetworkSamplesShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+absl::Status TimeWaitedShape(InferenceContext* c) {
+  c->set_output(0, c->Scalar());
+  c->set_output(1, c->Scalar());
+  return absl::OkStatus();
+}
+
 absl::Status ExchangeProbeShape(InferenceContext* c) {
   int group_size = 0;
   TF_RETURN_IF_ERROR(c->GetAttr("group_size", &group_size));
@@ -37,6 +43,19 @@ Returns how long what came over this process's link took, and forgets it.
 samples: Matrix of three columns, the oldest row first: the bytes that came
   while the link was busy, for how many seconds it was, and in how many
   transfers. Heads of messages do not count: a receiver waits for them.
+)");
+
+REGISTER_OP("TfGc>TimeWaited")
+    .Output("waited: double")
+    .Output("total: double")
+    .SetIsStateful()
+    .SetShapeFn(TimeWaitedShape)
+    .Doc(R"(
+Returns how long exchanges of this process have waited for others.
+
+waited: Seconds in which at least one exchange waited for messages to come, or to
+  be taken.
+total: Seconds from the beginning of the first wait to the end of the last.
 )");
 
 TF_GC_EXCHANGE_OP("TfGc>ExchangeProbe")

@@ -22,9 +22,10 @@ class TrafficLogger(keras_seams.TfKerasCallback, keras.callbacks.Callback):
     A callback for `fit` of Keras 3 and tf_keras, for a model that was made in the
     scope of a strategy of tf_gc:
 
+        worker = strategy.cluster_resolver.task_id or 0
         model.fit(dataset, epochs=10, callbacks=[
             tf_gc.keras.TrafficLogger("logs"),
-            keras.callbacks.TensorBoard("logs"),
+            keras.callbacks.TensorBoard(f"logs/worker_{worker}"),
         ])
 
     Into the `logs` of each epoch it puts what other callbacks (`History`,
@@ -55,8 +56,10 @@ class TrafficLogger(keras_seams.TfKerasCallback, keras.callbacks.Callback):
 
     On TensorBoard, each worker writes to a folder of its own, `worker_0` and so
     on, in `log_dir`: the same values, and `bits_per_value`, `residual_ratio` and
-    `compression_error` of each variable. The package `tensorboard` is needed to
-    look at them only.
+    `compression_error` of each variable. This needs no package; Keras's callback
+    `TensorBoard`, and TensorBoard itself, need `tensorboard`. Give each worker's
+    callback a folder of its own, as above. Behind this one, it writes these values,
+    too. tf_keras keeps what worker 0's writes, and removes the others'.
 
     With `tf_gc.DiLoCo` a step is an outer step. With parameter servers a step is an
     update, `bits_per_value_up`, `bytes_sent_per_step` are of the pushes of all workers

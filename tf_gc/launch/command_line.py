@@ -53,12 +53,14 @@ signal that stopped the launch; 2 for wrong flags; 1 when the network cannot be 
 examples:
   tf_gc-launch --workers 2 train.py
   tf_gc-launch --workers 2 --ps 1 train.py
+  tf_gc-launch --workers 4 --gpus_per_worker 2 train.py
   sudo tf_gc-launch --workers 4 --bandwidth 100mbit --latency 5ms train.py --epochs 3
   sudo tf_gc-launch --workers 4 --link_changes links.csv train.py --epochs 3
   sudo tf_gc-launch --workers 4 --bandwidth 100mbit probe
   tf_gc-launch report run.json
+  tf_gc-launch versions
 
-A script in the working directory that is called as a subcommand is run as ./probe or ./report.
+A script in the working directory that is called as a subcommand is run as ./probe, for instance.
 """
 
 
@@ -86,6 +88,12 @@ _SUBCOMMANDS = {
         "tf_gc.launch.report",
         on_workers=False,
     ),
+    "versions": _Subcommand(
+        "versions",
+        "prints what a bug report needs: versions, the machine, and what is in use of it",
+        "tf_gc.versions",
+        on_workers=False,
+    ),
 }
 
 
@@ -100,6 +108,15 @@ def _define_flags() -> flags.FlagValues:
         "ps",
         0,
         "Number of parameter servers. With one or more, the program runs once, as the chief.",
+        lower_bound=0,
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "gpus_per_worker",
+        None,
+        "How many GPUs each worker sees, and no other one does: in its CUDA_VISIBLE_DEVICES, of "
+        "those that the launcher's own names, or else of all of the machine's. The other processes "
+        "see none. Default: all processes see what the launcher does.",
         lower_bound=0,
         flag_values=values,
     )
@@ -239,6 +256,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             command,
             workers=values.workers,
             ps=values.ps,
+            gpus_per_worker=values.gpus_per_worker,
             bandwidth=values.bandwidth,
             latency=values.latency,
             link_changes=read_link_changes(values.link_changes) if values.link_changes else (),
@@ -249,8 +267,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except network_namespaces.NetworkNamespaceError as error:
         print(f"tf_gc-launch: limited links: {error}", file=sys.stderr)
         return 1
-    except ValueError as error:  # a change of a process that does not exist
-        print(f"tf_gc-launch: --link_changes: {error}", file=sys.stderr)
+    except ValueError as error:  # too few GPUs, or a change of a process that does not exist
+        print(f"tf_gc-launch: --{error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # whoever read the output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

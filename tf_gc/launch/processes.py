@@ -8,7 +8,7 @@ import random
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import BinaryIO, NamedTuple
 
 # Below the ports that Linux lends to outgoing connections, one of which could otherwise take the
@@ -112,9 +112,11 @@ def _die_with_parent(parent: int) -> Callable[[], None]:
     return prepare
 
 
-def task_environment(cluster: dict[str, list[str]], task: Task) -> dict[str, str]:
-    """Returns this process's environment with TF_CONFIG, and without proxies."""
-    environment = dict(os.environ)
+def task_environment(
+    cluster: dict[str, list[str]], task: Task, variables: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns this process's environment with TF_CONFIG and `variables`, and without proxies."""
+    environment = {**os.environ, **variables}
     remove_proxies(environment)
     config = {"cluster": cluster, "task": {"type": task.type, "index": task.index}}
     environment["TF_CONFIG"] = json.dumps(config)

@@ -2,14 +2,17 @@
 
 import contextlib
 import os
+import pathlib
 import selectors
 import signal
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tf_gc import network_namespaces
+from tf_gc.launch import gpus, summary
 from tf_gc.launch.link_changes import LinkChange
 from tf_gc.launch.output import CHUNK, LAUNCHER, LineBuffer, OutputLine, Printer
 from tf_gc.launch.processes import (
@@ -34,6 +37,7 @@ def launch(
     *,
     workers: int,
     ps: int = 0,
+    gpus_per_worker: int | None = None,
     bandwidth: str | None = None,
     latency: str | None = None,
     link_changes: Sequence[LinkChange] = (),
@@ -59,6 +63,9 @@ def launch(
       command: program and arguments, the same for every process.
       workers: number of workers.
       ps: number of parameter servers.
+      gpus_per_worker: how many GPUs each worker sees, in its CUDA_VISIBLE_DEVICES: no two the same,
+        of those that this process's own CUDA_VISIBLE_DEVICES names, or else of all; the other
+        processes see none. None: all processes see what this one does.
       bandwidth: for instance "100mbit": gives each process a network namespace whose link has
         this limit in each direction. Needs root. None, without latency and changes: all share the
         loopback interface.
@@ -82,8 +89,8 @@ def launch(
       launch.
 
     Raises:
-      ValueError: `workers`, `ps`, `max_restarts`, `bandwidth` or `latency` is out of range, or a
-        change is of a process that does not exist.
+      ValueError: `workers`, `ps`, `gpus_per_worker`, `max_restarts`, `bandwidth` or `latency` is
+        out of range, there are too few GPUs, or a change is of a process that does not exist.
       NetworkNamespaceError: the namespaces cannot be made; the message says what to do.
     """
     if max_restarts is None:
@@ -91,12 +98,14 @@ def launch(
     for name, value, least in (
         ("workers", workers, 1),
         ("ps", ps, 0),
+        ("gpus_per_worker", gpus_per_worker, 0),
         ("max_restarts", max_restarts, 0),
     ):
-        if value < least:
+        if value is not None and value < least:
             raise ValueError(f"{name} is {value}, must be at least {least}")
     tasks = cluster_tasks(workers, ps)
     changes = _LinkSchedule(link_changes, tasks)
+    visible = {} if gpus_per_worker is None else gpus.gpus_of_tasks(tasks, gpus_per_worker)
     with contextlib.ExitStack() as stack:
         interrupts = stack.enter_context(_Interrupts())
         network = stack.enter_context(
@@ -108,7 +117,7 @@ def launch(
             on_network(network)
         job = stack.enter_context(_Job(on_line or Printer(task.name for task in tasks), grace))
         changes.start(network)
-        job.start(tasks, command, network, log_dir, max_restarts)
+        job.start(tasks, command, network, visible, log_dir, max_restarts)
         return job.supervise(interrupts, changes)
 
 
@@ -121,7 +130,7 @@ class _LinkSchedule:
         for change in link_changes:
             if change.process is not None and change.process not in self._indices:
                 raise ValueError(
-                    f"a link change is of {change.process!r}, which is none of the processes: "
+                    f"link_changes: one is of {change.process!r}, which is none of the processes: "
                     f"{', '.join(self._indices)}"
                 )
 
@@ -185,6 +194,10 @@ class _Job:
         self._ended: list[Process] = []  # programs
         self._resources = contextlib.ExitStack()
         self._selector = self._resources.enter_context(selectors.DefaultSelector())
+        # For what the processes have exchanged.
+        self._summaries = pathlib.Path(
+            self._resources.enter_context(tempfile.TemporaryDirectory(prefix="tf_gc-"))
+        )
 
     def __enter__(self) -> "_Job":
         return self
@@ -199,6 +212,7 @@ class _Job:
         tasks: Sequence[Task],
         command: Sequence[str],
         network: network_namespaces.NetworkNamespaces | None,
+        visible_gpus: Mapping[Task, str],
         log_dir: str | None,
         max_restarts: int,
     ) -> None:
@@ -212,10 +226,13 @@ class _Job:
             cluster.setdefault(task.type, []).append(endpoint)
         for number, task in enumerate(tasks):
             own_command = _SERVER if task.is_server else command
+            variables = {summary.VARIABLE: str(self._summaries / task.name)}
+            if visible_gpus:
+                variables[gpus.VISIBLE] = visible_gpus[task]
             process = Process(
                 task,
                 network.command(number, own_command) if network else own_command,
-                task_environment(cluster, task),
+                task_environment(cluster, task, variables),
                 self._open_log(log_dir, task),
                 max_restarts if task.type == "worker" else 0,
             )
@@ -236,6 +253,9 @@ class _Job:
         deadline = time.monotonic() + _DRAIN_SECONDS
         while self._selector.get_map() and time.monotonic() < deadline:
             self._relay(_POLL_SECONDS)
+        exchanged = summary.read_summary(self._summaries)
+        if exchanged:
+            self._say(exchanged)
         return self._exit_code
 
     def _open_log(self, log_dir, task):

@@ -1,0 +1,142 @@
+"""The line with which a launch ends, of programs that know nothing of it."""
+
+import json
+import pathlib
+import sys
+
+from absl.testing import absltest, parameterized
+from rich.filesize import decimal
+
+from tf_gc import launch
+from tf_gc.launch import summary
+
+_ON_WORKERS = """
+import json, pathlib, sys, time
+import tensorflow as tf, tf_gc
+
+late, steps = pathlib.Path(sys.argv[1]), 5
+strategy = tf_gc.MultiWorkerMirroredStrategy(compression={compression})
+rank = strategy.cluster_resolver.task_id
+with strategy.scope():
+    variable = tf.Variable(tf.zeros([64, 64]))
+
+@tf.function
+def step():
+    return strategy.run(lambda: strategy.reduce_gradients([(tf.ones([64, 64]), variable)])[0][0])
+
+for number in range(steps):
+    if rank == 1 and number == 2:
+        while not late.exists():
+            time.sleep(0.02)
+        time.sleep(0.5)
+    if rank == 0 and number == 2:
+        late.touch()
+    step()
+waited, total = map(float, tf_gc.ops.time_waited())
+print(json.dumps({{**strategy.traffic.as_dict(), "waited": waited, "total": total}}), flush=True)
+{end}
+"""
+
+_ON_SERVERS = """
+import json, tensorflow as tf, tf_gc
+strategy = tf_gc.ParameterServerStrategy(
+    tf.distribute.cluster_resolver.TFConfigClusterResolver(), compression=tf_gc.ThreeLC()
+)
+with strategy.scope():
+    variable = tf.Variable(tf.zeros([64, 64]))
+
+@tf.function
+def train_step():
+    def step():
+        strategy.push_gradients([(tf.ones([64, 64]) + variable, variable)], update)
+    strategy.run(step)
+
+def update(grads_and_vars):
+    for gradient, updated in grads_and_vars:
+        updated.assign_sub(gradient)
+
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+for _ in range(3):
+    coordinator.schedule(train_step)
+coordinator.join()
+print(json.dumps(strategy.traffic.as_dict()), flush=True)
+"""
+
+
+class SummaryTest(parameterized.TestCase):
+    def run_program(self, body, *arguments, **kwargs):
+        """Returns the exit code, what each process printed as JSON, and the launcher's lines."""
+        program = self.create_tempfile("program.py", body).full_path
+        lines = []
+        command = [sys.executable, "-u", program, *arguments]
+        code = launch.launch(command, on_line=lines.append, **kwargs)
+        printed = [json.loads(line.text) for line in lines if line.text.startswith('{"')]
+        return code, printed, [line.text for line in lines if line.process == "tf_gc-launch"]
+
+    def train(self, compression="tf_gc.ThreeLC()", end=""):
+        body = _ON_WORKERS.format(compression=compression, end=end)
+        late = pathlib.Path(self.create_tempdir().full_path, "late")
+        return self.run_program(body, str(late), workers=2, grace=60)
+
+    def test_it_is_of_all_workers(self):
+        code, printed, said = self.train()
+        self.assertEqual(code, 0)
+        self.assertLen(printed, 2)
+        sent, values, waited, total = (
+            sum(of_worker[name] for of_worker in printed)
+            for name in ("bytes_sent", "values_sent", "waited", "total")
+        )
+        self.assertEqual(
+            said,
+            [
+                f"5 steps: each worker sent {decimal(round(sent / 2))}, {8 * sent / values:.3g} "
+                f"bits a value, and waited {waited / total:.0%} of the time"
+            ],
+        )
+        self.assertLess(8 * sent / values, 8)
+
+    def test_who_comes_first_has_waited_for_who_comes_late(self):
+        _, printed, _ = self.train()
+        self.assertGreater(max(of_worker["waited"] for of_worker in printed), 0.25)
+        for of_worker in printed:
+            self.assertLess(of_worker["waited"], of_worker["total"])
+
+    def test_it_is_of_all_pushes_and_pulls_with_parameter_servers(self):
+        code, [printed], said = self.run_program(_ON_SERVERS, workers=1, ps=1)
+        self.assertEqual(code, 0)
+        pushed, pulled = (
+            f"{way} {decimal(printed[f'bytes_{way}'])}, {printed[f'bits_per_value_{way}']:.3g} bits"
+            for way in ("pushed", "pulled")
+        )
+        self.assertEqual(printed["updates"], 3)
+        self.assertIn(f"3 updates: the workers {pushed} a value, and {pulled} a value", said)
+
+    def test_there_is_none_where_tensorflow_reduces(self):
+        code, printed, said = self.train(compression="None")
+        self.assertEqual((code, len(printed), said), (0, 2, []))
+
+    def test_there_is_none_of_a_program_that_has_failed(self):
+        code, printed, said = self.train(end='raise ValueError("at the end")')
+        self.assertEqual((code, len(printed)), (1, 2))
+        self.assertRegex(" ".join(said), "^worker . failed first: exit code 1$")
+
+    def test_a_process_that_has_written_nothing_is_left_out(self):
+        folder = pathlib.Path(self.create_tempdir().full_path)
+        self.assertIsNone(summary.read_summary(folder))
+        for rank, waited in enumerate((3.0, 1.0)):
+            numbers = {
+                "steps": 1200,
+                "bytes_sent": 1_000_000 * (rank + 1),
+                "values_sent": 12_000_000,
+                "seconds_waited": waited,
+                "seconds": 10.0,
+            }
+            (folder / f"worker {rank}.json").write_text(json.dumps(numbers))
+        self.assertEqual(
+            summary.read_summary(folder),
+            "1200 steps: each worker sent 1.5 MB, 1 bits a value, and waited 20% of the time",
+        )
+
+
+if __name__ == "__main__":
+    absltest.main()

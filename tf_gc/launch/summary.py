@@ -1,0 +1,76 @@
+"""The line with which a launch ends: what its processes have exchanged.
+
+The launcher names a file to each process, and strategies have it written when the process ends:
+the numbers of all of them, added up. Nothing is done before.
+"""
+
+import atexit
+import collections
+import contextlib
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Mapping
+
+import rich.filesize
+
+VARIABLE = "TF_GC_SUMMARY"
+
+_readers: list[Callable[[], Mapping[str, float]]] = []
+
+
+def write_at_exit(read: Callable[[], Mapping[str, float]]) -> None:
+    """Has this process write what `read` returns then when it ends, if a launch asks for it.
+
+    Nothing is written where an exception ends it, after which others may not answer.
+
+    Args:
+      read: what a strategy has exchanged, as numbers that add up. Of a worker: `steps`,
+        `bytes_sent`, `values_sent`, `seconds_waited` and `seconds`. Of a chief: `updates`,
+        `bytes_pushed`, `values_pushed`, `bytes_pulled` and `values_pulled`.
+    """
+    path = os.environ.get(VARIABLE)
+    if path and not _readers:
+        atexit.register(_write, pathlib.Path(path), os.getpid())
+    if path:
+        _readers.append(read)
+
+
+def _write(path, process):
+    # Not in a fork, and not if the launcher, or what is asked, is gone.
+    if os.getpid() == process and not hasattr(sys, "last_type"):
+        with contextlib.suppress(Exception):
+            part = path.with_suffix(".part")
+            part.write_text(json.dumps(_sum(read() for read in _readers)), encoding="utf-8")
+            part.replace(path.with_suffix(".json"))  # which is whole
+
+
+def read_summary(folder: pathlib.Path) -> str | None:
+    """Returns a line on what processes have written there, or None if that is nothing."""
+    written = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
+    total = _sum(written)
+    if total["steps"]:
+        steps = max(numbers.get("steps", 0) for numbers in written)
+        sent = f"{_size(total['bytes_sent'] / len(written))}, {_bits(total, 'sent')}"
+        waited = total["seconds_waited"] / total["seconds"]
+        return f"{steps} steps: each worker sent {sent}, and waited {waited:.0%} of the time"
+    if total["updates"]:
+        pushed, pulled = (
+            f"{way} {_size(total[f'bytes_{way}'])}, {_bits(total, way)}"
+            for way in ("pushed", "pulled")
+        )
+        return f"{total['updates']} updates: the workers {pushed}, and {pulled}"
+    return None
+
+
+def _sum(numbers):
+    return sum(map(collections.Counter, numbers), collections.Counter())
+
+
+def _size(count):
+    return rich.filesize.decimal(round(count))
+
+
+def _bits(total, way):
+    return f"{8 * total[f'bytes_{way}'] / max(1, total[f'values_{way}']):.3g} bits a value"
