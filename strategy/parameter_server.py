@@ -116,6 +116,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             return
         check_servers(cluster_resolver.cluster_spec())
         server_watch.watch(_addresses(cluster_resolver.cluster_spec()))
+        summary.write_at_exit(self._summary)  # which lets go of the strategy before
         containers.clean_up(cluster_resolver.cluster_spec())
         self._compression = without_auto(self._compression, cluster_resolver.cluster_spec())
         pushes = math.ceil(aggregation_fraction * replicas_to_aggregate)
@@ -136,7 +137,6 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         # In place of the one that TensorFlow's own __init__ has made.
         tf.distribute.Strategy.__init__(self, extended)
         self._should_use_with_coordinator = True
-        summary.write_at_exit(self._summary)
         keras_seams.redirect()
 
     @property

@@ -37,6 +37,23 @@ print(json.dumps({{**strategy.traffic.as_dict(), "waited": waited, "total": tota
 {end}
 """
 
+_IN_TURN = """
+import gc, json, weakref, tensorflow as tf, tf_gc
+
+def train(steps):
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([64, 64]))
+    pairs = [(tf.ones([64, 64]), variable)]
+    for _ in range(steps):
+        strategy.run(lambda: strategy.reduce_gradients(pairs)[0][0])
+    return weakref.ref(strategy)
+
+first, second = train(2), train(3)
+gc.collect()
+print(json.dumps({"is_alive": [first() is not None, second() is not None]}), flush=True)
+"""
+
 _ON_SERVERS = """
 import json, tensorflow as tf, tf_gc
 strategy = tf_gc.ParameterServerStrategy(
@@ -110,6 +127,11 @@ class SummaryTest(parameterized.TestCase):
         )
         self.assertEqual(printed["updates"], 3)
         self.assertIn(f"3 updates: the workers {pushed} a value, and {pulled} a value", said)
+
+    def test_it_is_of_all_strategies_and_keeps_the_latest_alone(self):
+        code, printed, (said,) = self.run_program(_IN_TURN, workers=2)
+        self.assertEqual((code, printed), (0, [{"is_alive": [False, True]}] * 2))
+        self.assertStartsWith(said, "5 steps: ")
 
     def test_there_is_none_where_tensorflow_reduces(self):
         code, printed, said = self.train(compression="None")

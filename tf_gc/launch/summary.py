@@ -11,30 +11,41 @@ import json
 import os
 import pathlib
 import sys
+import weakref
 from collections.abc import Callable, Mapping
 
 import rich.filesize
 
 VARIABLE = "TF_GC_SUMMARY"
 
-_readers: list[Callable[[], Mapping[str, float]]] = []
+_earlier = []  # strategies' `read`, weakly, with what it returned when the next one was made
+_latest: Callable[[], Mapping[str, float]] | None = None
 
 
 def write_at_exit(read: Callable[[], Mapping[str, float]]) -> None:
     """Has this process write what `read` returns then when it ends, if a launch asks for it.
 
-    Nothing is written where an exception ends it, after which others may not answer.
+    Nothing is written where an exception ends it, after which others may not answer. Strategies
+    before the latest are not kept alive: of one that is gone by then, what it had exchanged when
+    the next one was made counts.
 
     Args:
-      read: what a strategy has exchanged, as numbers that add up. Of a worker: `steps`,
-        `bytes_sent`, `values_sent`, `seconds_waited` and `seconds`. Of a chief: `updates`,
-        `bytes_pushed`, `values_pushed`, `bytes_pulled` and `values_pulled`.
+      read: a method of a strategy that returns what that has exchanged, as numbers that add up.
+        Of a worker: `steps`, `bytes_sent`, `values_sent`, `seconds_waited` and `seconds`. Of a
+        chief: `updates`, `bytes_pushed`, `values_pushed`, `bytes_pulled` and `values_pulled`.
     """
+    global _latest
     path = os.environ.get(VARIABLE)
-    if path and not _readers:
+    if not path:
+        return
+    if _latest is None:
         atexit.register(_write, pathlib.Path(path), os.getpid())
-    if path:
-        _readers.append(read)
+    else:
+        numbers = {}
+        with contextlib.suppress(Exception):  # its servers may be gone
+            numbers = _latest()
+        _earlier.append((weakref.WeakMethod(_latest), numbers))
+    _latest = read
 
 
 def _write(path, process):
@@ -42,8 +53,15 @@ def _write(path, process):
     if os.getpid() == process and not hasattr(sys, "last_type"):
         with contextlib.suppress(Exception):
             part = path.with_suffix(".part")
-            part.write_text(json.dumps(_sum(read() for read in _readers)), encoding="utf-8")
+            part.write_text(json.dumps(_sum(_of_strategies())), encoding="utf-8")
             part.replace(path.with_suffix(".json"))  # which is whole
+
+
+def _of_strategies():
+    for method, numbers in _earlier:
+        read = method()
+        yield read() if read else numbers
+    yield _latest()
 
 
 def read_summary(folder: pathlib.Path) -> str | None:
