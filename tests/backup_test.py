@@ -277,7 +277,7 @@ class LaunchTest(_BackupTest):
         said = [line.text for line in lines if line.process == "tf_gc-launch"]
         self.assertEqual(code, 0, "\n".join(line.text for line in lines))
         self.assertEqual(said[0], "worker 1 failed first: killed by SIGKILL")
-        self.assertEqual(said[-1], "all workers start again")
+        self.assertIn("all workers start again", said)
         results = [
             pickle.loads(pathlib.Path(self.directory, str(worker)).read_bytes())
             for worker in range(2)
