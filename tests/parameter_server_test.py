@@ -622,7 +622,7 @@ class FailureTest(parameterized.TestCase):
             [epoch], traffic = cluster.run(
                 programs.fit_until, str(self._directory), compression=tf_gc.ThreeLC()
             )
-        self.assertGreater(epoch["accuracy"], 0.5)
+        self.assertGreater(epoch["accuracy"], 0.25)  # of the first 30 updates; 0.1 is chance
         # Counters of the servers began anew.
         self.assertEqual(traffic["updates"], 30)
 
