@@ -18,7 +18,12 @@ if [ -z "$toolkit" ]; then
   exit
 fi
 
-bazel build --config=cuda --repo_env=CUDA_TOOLKIT_PATH="$toolkit" //ops:libtf_gc_ops.so
+build() {
+  bazel build --config=cuda --repo_env=CUDA_TOOLKIT_PATH="$toolkit" //ops:libtf_gc_ops.so
+}
+# nvcc 13.0 was seen to end at once, with "Host compiler targets unsupported OS", for a command that
+# succeeded when it was repeated.
+build || build
 .venv/bin/python - <<'END'
 import tensorflow as tf
 from tensorflow.python.framework import kernels
