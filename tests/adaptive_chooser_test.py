@@ -107,6 +107,13 @@ class ChooserTest(absltest.TestCase):
         _, times = world.train(Chooser(systems, world.sizes, 4), systems)
         self.assertLess(max(times), 0.5 * world.seconds(systems, [0], None))
 
+    def test_what_would_cost_little_is_tried_though_links_are_taken_for_slow(self):
+        systems = [_EXACT, _THC, _3LC]
+        world = _World(_SLOW, [100_000], computation=0.02, wrong={"uncompressed": 0.01})
+        chooser = Chooser(systems, world.sizes, 4)
+        world.train(chooser, systems)
+        self.assertEqual(chooser.plan.choices, (0,))
+
     def test_small_buckets_may_go_uncompressed_beside_large_ones(self):
         systems = [_EXACT, _THC]
         world = _World(Network(5e-3, 2e8), [5_000_000, 1_000])

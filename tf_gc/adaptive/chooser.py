@@ -17,8 +17,10 @@ _CLOSE = 1.1
 # A plan whose first steps take so many times the best plan's is given up at once.
 _HOPELESS = 1.5
 # Plans are tried whose exchanges are predicted to take no longer than the best plan's steps, or
-# than so many times its exchanges.
+# than so many times its exchanges, or than so many seconds: where workers share processors, links
+# are taken for slower than they are.
 _DOUBT = 1.25
+_CHEAP_SECONDS = 1.0
 # Of two plans that differ by less the more faithful one is taken.
 _EQUAL = 1.03
 # The network, or the machine, is another one when steps take so many times as long, or as short, in
@@ -245,7 +247,7 @@ class Chooser:
         best = min(medians, key=medians.get)
         if self.plan in predicted and not self._is_measured(self.plan, medians, best):
             return self.plan
-        limit = max(medians[best], _DOUBT * predicted[best])
+        limit = max(medians[best], _DOUBT * predicted[best], _CHEAP_SECONDS)
         for plan in sorted(predicted, key=predicted.get):
             if plan not in medians and predicted[plan] <= limit:
                 return plan
