@@ -159,6 +159,20 @@ class SummaryTest(parameterized.TestCase):
             "1200 steps: each worker sent 1.5 MB, 1 bits a value, and waited 20% of the time",
         )
 
+    def test_what_nobody_waited_for_is_no_share(self):
+        folder = pathlib.Path(self.create_tempdir().full_path)
+        (folder / "worker 0.json").write_text('{"steps": 2, "bytes_sent": 4, "values_sent": 8}')
+        self.assertEndsWith(summary.read_summary(folder), "waited 0% of the time")
+
+    def test_a_strategy_that_cannot_be_asked_is_told_and_left_out(self):
+        class Strategy:
+            def numbers(self):
+                raise ConnectionError("the server is gone")
+
+        with self.assertLogs(level="WARNING") as logs:
+            self.assertEqual(summary._read(Strategy().numbers), {})
+        self.assertIn("the server is gone", logs.output[0])
+
 
 if __name__ == "__main__":
     absltest.main()

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Mapping
 
 import rich.filesize
+from absl import logging
 
 VARIABLE = "TF_GC_SUMMARY"
 
@@ -41,17 +42,14 @@ def write_at_exit(read: Callable[[], Mapping[str, float]]) -> None:
     if _latest is None:
         atexit.register(_write, pathlib.Path(path), os.getpid())
     else:
-        numbers = {}
-        with contextlib.suppress(Exception):  # its servers may be gone
-            numbers = _latest()
-        _earlier.append((weakref.WeakMethod(_latest), numbers))
+        _earlier.append((weakref.WeakMethod(_latest), _read(_latest)))
     _latest = read
 
 
 def _write(path, process):
-    # Not in a fork, and not if the launcher, or what is asked, is gone.
+    # Not in a fork, and not if the launcher, and its folder, is gone.
     if os.getpid() == process and not hasattr(sys, "last_type"):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(OSError):
             part = path.with_suffix(".part")
             part.write_text(json.dumps(_sum(_of_strategies())), encoding="utf-8")
             part.replace(path.with_suffix(".json"))  # which is whole
@@ -60,8 +58,16 @@ def _write(path, process):
 def _of_strategies():
     for method, numbers in _earlier:
         read = method()
-        yield read() if read else numbers
-    yield _latest()
+        yield _read(read) if read else numbers
+    yield _read(_latest)
+
+
+def _read(read):
+    try:
+        return read()
+    except Exception as error:  # of whatever kind: servers are gone, or the strategy was not made
+        logging.warning("tf_gc: left out of what the launch has exchanged: %s", error)
+        return {}
 
 
 def read_summary(folder: pathlib.Path) -> str | None:
@@ -71,7 +77,7 @@ def read_summary(folder: pathlib.Path) -> str | None:
     if total["steps"]:
         steps = max(numbers.get("steps", 0) for numbers in written)
         sent = f"{_size(total['bytes_sent'] / len(written))}, {_bits(total, 'sent')}"
-        waited = total["seconds_waited"] / total["seconds"]
+        waited = total["seconds_waited"] / (total["seconds"] or 1)
         return f"{steps} steps: each worker sent {sent}, and waited {waited:.0%} of the time"
     if total["updates"]:
         pushed, pulled = (
