@@ -33,7 +33,7 @@ from tf_gc import network_namespaces
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("workers", 4, "Processes of each run.", lower_bound=2)
-flags.DEFINE_integer("epochs", 15, "Passes over the data in each run.", lower_bound=1)
+flags.DEFINE_integer("epochs", 8, "Passes over the data in each run.", lower_bound=1)
 flags.DEFINE_list("seeds", ["0"], "Comma-separated; several give means and ranges.")
 flags.DEFINE_string("out", "results", "Directory for train.json and train.png.")
 
