@@ -188,6 +188,13 @@ class ClusterTest(_LaunchTest):
         )
         self.assertEqual(self.texts(lines, "worker 0"), ["[]"])
 
+    def test_without_the_library_for_loopback_it_says_what_to_run(self):
+        with (
+            absltest.mock.patch.object(processes, "_PRELOADED", "/nowhere/loopback.so"),
+            self.assertRaisesRegex(launch.LaunchError, "/nowhere/loopback.so is missing.*setup.sh"),
+        ):
+            self.run_program("pass")
+
     @parameterized.parameters("workers", "ps", "gpus_per_worker", "max_restarts")
     def test_a_number_out_of_range_is_an_error(self, name):
         with self.assertRaisesRegex(ValueError, f"{name} is -1"):

@@ -13,10 +13,11 @@ from Python. TensorFlow is not imported here, so starting costs nothing.
 from tf_gc.launch.command_line import main
 from tf_gc.launch.link_changes import LinkChange, read_link_changes
 from tf_gc.launch.output import OutputLine
-from tf_gc.launch.processes import free_ports, keep_to_loopback, remove_proxies
+from tf_gc.launch.processes import LaunchError, free_ports, keep_to_loopback, remove_proxies
 from tf_gc.launch.supervision import launch
 
 __all__ = [
+    "LaunchError",
     "LinkChange",
     "OutputLine",
     "free_ports",

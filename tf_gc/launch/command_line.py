@@ -12,6 +12,7 @@ from absl import flags
 
 from tf_gc import network_namespaces
 from tf_gc.launch.link_changes import read_link_changes
+from tf_gc.launch.processes import LaunchError
 from tf_gc.launch.supervision import launch
 
 _USAGE = """\
@@ -48,7 +49,8 @@ lost, the chief has --grace seconds, too.
 
 exit code: 0 when every process that runs the program returned 0, the last time; else that of the
 first that failed, or 128 plus the number of the signal that ended it; 128 plus the number of the
-signal that stopped the launch; 2 for wrong flags; 1 when the network cannot be set up.
+signal that stopped the launch; 2 for wrong flags; 1 when the network cannot be set up,
+or processes cannot be started.
 
 examples:
   tf_gc-launch --workers 2 train.py
@@ -266,6 +268,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     except network_namespaces.NetworkNamespaceError as error:
         print(f"tf_gc-launch: limited links: {error}", file=sys.stderr)
+        return 1
+    except LaunchError as error:
+        print(f"tf_gc-launch: {error}", file=sys.stderr)
         return 1
     except ValueError as error:  # too few GPUs, or a change of a process that does not exist
         print(f"tf_gc-launch: --{error}", file=sys.stderr)

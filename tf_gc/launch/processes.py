@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import ipaddress
 import json
 import os
 import random
@@ -15,13 +16,16 @@ from typing import BinaryIO, NamedTuple
 # port of a worker that is still starting.
 PORTS = range(20000, 30000)
 
-_LOOPBACK = ("127.0.0.1", "localhost")
 _PRELOADED = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "loopback.so"))
 
 _PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 _PR_SET_PDEATHSIG = 1
 
 _libc = ctypes.CDLL(None)
+
+
+class LaunchError(RuntimeError):
+    """Processes cannot be started; the message says what to do."""
 
 
 class Task(NamedTuple):
@@ -134,14 +138,31 @@ def keep_to_loopback(environment: MutableMapping[str, str], address: str) -> boo
 
     Returns:
       Whether that has changed the environment.
+
+    Raises:
+      LaunchError: the library that does it is missing.
     """
     host, _, port = address.rpartition(":")
-    if host not in _LOOPBACK or environment.get("TF_GC_LOOPBACK_PORT") == port:
+    host = "127.0.0.1" if host == "localhost" else host.strip("[]")
+    variables = {"TF_GC_LOOPBACK_HOST": host, "TF_GC_LOOPBACK_PORT": port}
+    if not _is_loopback(host) or variables.items() <= environment.items():
         return False
-    environment["TF_GC_LOOPBACK_PORT"] = port
+    if not os.path.exists(_PRELOADED):
+        raise LaunchError(
+            f"{_PRELOADED} is missing, which keeps servers on the loopback interface: run "
+            "./setup.sh in a clone, or install tf_gc again"
+        )
+    environment.update(variables)
     others = [name for name in environment.get("LD_PRELOAD", "").split(":") if name]
     environment["LD_PRELOAD"] = ":".join([*{**dict.fromkeys(others), _PRELOADED: None}])
     return True
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
 
 
 def remove_proxies(environment: MutableMapping[str, str]) -> None:
