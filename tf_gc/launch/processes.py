@@ -1,4 +1,4 @@
-"""The processes of a cluster on this machine: their places, addresses and environments."""
+"""The processes of a cluster: their places, addresses and environments."""
 
 import contextlib
 import ctypes
@@ -68,14 +68,14 @@ class Process:
         self._command = command
         self._environment = environment
 
-    def start(self) -> None:
-        """Starts it for the first time, or again after `reap`."""
+    def start(self, stdin: int = subprocess.DEVNULL, output: int | None = subprocess.PIPE) -> None:
+        """Starts it for the first time, or again after `reap`; streams are as `Popen` has them."""
         self.popen = subprocess.Popen(
             self._command,
             env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdin=stdin,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
             preexec_fn=_die_with_parent(os.getpid()),
         )
@@ -87,14 +87,17 @@ class Process:
 
     def signal(self, number: int) -> None:
         """Sends a signal to the process and to those that it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.popen.pid, number)
+        self._signal_group(number)
 
     def reap(self) -> int:
         """Kills what is left of the process group and returns the exit code of its leader."""
         # Before the wait: while the leader is unreaped no other group can have this number.
-        self.signal(signal.SIGKILL)
+        self._signal_group(signal.SIGKILL)
         return self.popen.wait()
+
+    def _signal_group(self, number):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, number)
 
     def describe_end(self) -> str:
         code = self.popen.returncode
@@ -180,6 +183,6 @@ def free_ports(count: int) -> list[int]:
                 return ports
             probe = stack.enter_context(socket.socket())
             with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
+                probe.bind(("", port))
                 ports.append(port)
     raise OSError(f"fewer than {count} free ports in {PORTS}")
