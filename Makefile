@@ -4,7 +4,7 @@
 
 PYTHON := .venv/bin/python
 
-.PHONY: setup train test lint format fuzz sanitize cuda benchmark soak tutorials evaluate wheel clean
+.PHONY: setup train test lint format fuzz sanitize cuda benchmark soak tutorials clusters evaluate wheel clean
 
 setup:
 	@./setup.sh
@@ -40,6 +40,9 @@ soak: setup
 
 tutorials: setup
 	@$(PYTHON) tests/tutorials/tutorials_test.py
+
+clusters: setup
+	@tests/cluster_guides/run.sh
 
 evaluate: setup
 	@$(PYTHON) examples/evaluate.py

@@ -188,6 +188,13 @@ class ClusterTest(_LaunchTest):
         )
         self.assertEqual(self.texts(lines, "worker 0"), ["[]"])
 
+    def test_without_the_library_for_loopback_it_says_what_to_run(self):
+        with (
+            absltest.mock.patch.object(processes, "_PRELOADED", "/nowhere/loopback.so"),
+            self.assertRaisesRegex(launch.LaunchError, "/nowhere/loopback.so is missing.*setup.sh"),
+        ):
+            self.run_program("pass")
+
     @parameterized.parameters("workers", "ps", "gpus_per_worker", "max_restarts")
     def test_a_number_out_of_range_is_an_error(self, name):
         with self.assertRaisesRegex(ValueError, f"{name} is -1"):
@@ -216,6 +223,8 @@ class CommandLineTest(_LaunchTest):
         for flag in (
             "workers",
             "ps",
+            "hosts",
+            "port",
             "gpus_per_worker",
             "bandwidth",
             "latency",
@@ -241,6 +250,8 @@ class CommandLineTest(_LaunchTest):
         (["--workers=0", __file__], b"--workers=0"),
         (["--ps=-1", __file__], b"--ps=-1"),
         (["--gpus_per_worker=-1", __file__], b"--gpus_per_worker=-1"),
+        (["--hosts=a,,b", __file__], b"one of the names is empty"),
+        (["--port=2222", __file__], b"--port is for processes on hosts: leave it out"),
         (["--bandwidth=100mb", __file__], b"100mb"),
         (["--bandwidth=0gbit", __file__], b"0gbit"),
         (["--latency=5", __file__], b"latency '5' is not a time"),
@@ -753,6 +764,119 @@ if config["task"] == {{"type": "worker", "index": 0}}:
         self.assertEqual(code, 128 + signal.SIGINT)
         self.assertEqual(self.texts(lines, "chief"), ["ready", "saved"])
         self.assertEqual(self.texts(lines, "tf_gc-launch"), ["sending SIGINT to chief"])
+
+
+# Of these machines "bare" has no tf_gc and "gone" no ssh; what it runs elsewhere runs here.
+_SSH = """#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+case "$2" in
+gone) echo "ssh: connect to host gone port 22: No route to host" >&2; exit 255 ;;
+bare) echo "sh: 1: exec: python: not found" >&2; exit 127 ;;
+esac
+exec sh -c "$3"
+"""
+
+
+class HostsTest(_LaunchTest):
+    """With a program in place of ssh; tests/cluster_guides/ssh_test.py has a real one."""
+
+    def setUp(self):
+        super().setUp()
+        folder = self.create_tempdir()
+        os.chmod(folder.create_file("ssh", _SSH).full_path, 0o755)
+        patch = absltest.mock.patch.dict(
+            os.environ, self.environment(), PATH=f"{folder.full_path}:{os.environ['PATH']}"
+        )
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def cluster(self, **kwargs):
+        """Returns the cluster that all processes see, and what the launcher says."""
+        code, lines = self.run_program("print(json.dumps(config))", **kwargs)
+        self.assertEqual(code, 0, lines)
+        configs = [json.loads(line.text) for line in lines if line.stream == "stdout"]
+        self.assertLen({json.dumps(config["cluster"]) for config in configs}, 1)
+        return configs[0]["cluster"], self.texts(lines, "tf_gc-launch")
+
+    def test_workers_are_on_the_hosts_in_turn_at_the_port_and_those_behind_it(self):
+        cluster, said = self.cluster(workers=3, hosts=["a", "user@b"], port=2222)
+        self.assertEqual(cluster, {"worker": ["a:2222", "b:2222", "a:2223"]})
+        self.assertEqual(
+            said, ["worker 0 is at a:2222", "worker 1 is at b:2222", "worker 2 is at a:2223"]
+        )
+
+    def test_without_a_port_each_process_of_a_host_has_a_free_one(self):
+        cluster, _ = self.cluster(workers=2, hosts=["::1"])
+        ports = [int(address.removeprefix("[::1]:")) for address in cluster["worker"]]
+        self.assertLen(set(ports), 2)
+        self.assertContainsSubset(ports, processes.PORTS)
+
+    def test_servers_and_the_chief_are_on_hosts_too(self):
+        server = [sys.executable, "-u", self.write(_SERVER, "server.py")]
+        with absltest.mock.patch.object(supervision, "_SERVER", server):
+            cluster, _ = self.cluster(workers=2, ps=1, hosts=["a", "b"], port=1)
+        self.assertEqual(cluster, {"worker": ["a:1", "b:1"], "ps": ["a:2"], "chief": ["a:3"]})
+
+    def test_each_host_runs_a_worker_in_this_directory_with_untouched_arguments(self):
+        program = self.write("print(os.getcwd(), sys.argv[1:])")
+        folder = os.path.realpath(self.create_tempdir("it's $HOME").full_path)
+        result = self.command_line("--hosts=a,b", program, "it's", "$HOME; *", "", cwd=folder)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        expected = f"""{folder} ["it's", '$HOME; *', '']"""
+        self.assertCountEqual(
+            result.stdout.decode().splitlines(), [f"[worker {i}] {expected}" for i in range(2)]
+        )
+
+    @parameterized.parameters(
+        ("gone", "No route to host (`ssh gone true` must work, and ask nothing)"),
+        ("bare", f"exec: python: not found (it must have {os.getcwd()}, and tf_gc in"),
+    )
+    def test_a_host_that_cannot_run_it_is_named_and_nothing_starts(self, host, message):
+        result = self.command_line(f"--hosts=a,{host}", self.write("print(1)"))
+        self.assertEqual(result.returncode, 1)
+        self.assertStartsWith(result.stderr.decode(), f"tf_gc-launch: host {host}: ")
+        self.assertIn(message, result.stderr.decode())
+        self.assertEmpty(result.stdout)
+
+    def test_the_end_of_one_ends_all(self):
+        code, lines = self.run_program(
+            "sys.exit(7) if index == 1 else time.sleep(600)", hosts=["a", "b"], grace=0.2
+        )
+        self.assertEqual(code, 7)
+        self.assertEqual(
+            self.texts(lines, "tf_gc-launch")[2:],
+            ["worker 1 failed first: exit code 7 on b", "sending SIGTERM to worker 0"],
+        )
+
+    def test_workers_may_finish_their_work_after_ctrl_c(self):
+        body = f"""
+            try:
+                {_SLEEP}
+            except KeyboardInterrupt:
+                print("saved")
+            """
+        with self.background(body, "--hosts=a,b") as (process, pids):
+            process.send_signal(signal.SIGINT)
+            output, _ = process.communicate(timeout=_LONG_SECONDS)
+        self.assertEqual(process.returncode, 128 + signal.SIGINT)
+        self.assertCountEqual(output.splitlines(), ["[worker 0] saved", "[worker 1] saved"])
+        self.assertFalse(any(map(_is_alive, pids)))
+
+    def test_a_killed_launcher_leaves_no_worker(self):
+        with self.background(_SLEEP, "--hosts=a,b") as (process, pids):
+            process.kill()
+            process.wait()
+            _wait_until(lambda: not any(map(_is_alive, pids)))
+
+    @parameterized.parameters(
+        {"bandwidth": "1gbit"},
+        {"latency": "1ms"},
+        {"link_changes": [launch.LinkChange(0, "1mbit")]},
+        {"gpus_per_worker": 0},
+    )
+    def test_what_is_for_this_machine_alone_is_an_error(self, **kwargs):
+        with self.assertRaisesRegex(ValueError, f"{next(iter(kwargs))} is for .*, not on hosts"):
+            launch.launch(["true"], workers=1, hosts=["a"], **kwargs)
 
 
 class LinkChangesTest(_LaunchTest):

@@ -87,7 +87,12 @@ class ListeningTest(parameterized.TestCase):
             self.assertEqual([tuple(s) for s in sockets], [_host_and_port(addresses[worker])])
             self.assertEqual(sockets[0][0], "127.0.0.1")
 
-    @parameterized.parameters(("localhost", "127.0.0.1"), (socket.gethostname(), "::"))
+    @parameterized.parameters(
+        ("localhost", "127.0.0.1"),
+        ("127.0.0.2", "127.0.0.2"),
+        ("[::1]", "::1"),
+        (socket.gethostname(), "::"),
+    )
     def test_a_server_listens_where_its_address_is(self, host, expected):
         [port] = tf_gc.launch.free_ports(1)
         config = {"cluster": {"ps": [f"{host}:{port}"]}, "task": {"type": "ps", "index": 0}}

@@ -117,7 +117,11 @@ def main(argv):
 
 def _program(argv):
     task = _task(os.environ.get("TF_CONFIG", ""))
-    if launch.keep_to_loopback(os.environ, task.cluster[task.type][task.index]):
+    try:
+        has_changed = launch.keep_to_loopback(os.environ, task.cluster[task.type][task.index])
+    except launch.LaunchError as error:
+        sys.exit(f"tf_gc.server: {error}")
+    if has_changed:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # with what is preloaded
     main(argv)
 

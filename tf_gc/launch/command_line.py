@@ -12,6 +12,7 @@ from absl import flags
 
 from tf_gc import network_namespaces
 from tf_gc.launch.link_changes import read_link_changes
+from tf_gc.launch.processes import LaunchError
 from tf_gc.launch.supervision import launch
 
 _USAGE = """\
@@ -19,14 +20,12 @@ usage: tf_gc-launch [flags] script.py [arguments of the script]
        tf_gc-launch [flags] -m package.module [arguments of the module]
 {subcommands}
 
-Runs one program as a cluster of processes on this machine, with TF_CONFIG set for
-tf.distribute. Everything after the program's name is passed on to it untouched.
+Runs one program as a cluster of processes, with TF_CONFIG set for tf.distribute: on this
+machine, or with --hosts, by ssh, on others. Everything after the program's name is passed on to
+it untouched.
 
 Without --ps, every worker runs the program. With --ps, the workers and the parameter servers
 run tf_gc.server, and the program runs once, as the chief.
-
-To probe the links of several machines, run python -m tf_gc.adaptive.probe on each, with its
-TF_CONFIG.
 
 flags:
 {flags}
@@ -48,15 +47,18 @@ lost, the chief has --grace seconds, too.
 
 exit code: 0 when every process that runs the program returned 0, the last time; else that of the
 first that failed, or 128 plus the number of the signal that ended it; 128 plus the number of the
-signal that stopped the launch; 2 for wrong flags; 1 when the network cannot be set up.
+signal that stopped the launch; 2 for wrong flags; 1 when the network cannot be set up,
+or processes cannot be started.
 
 examples:
   tf_gc-launch --workers 2 train.py
   tf_gc-launch --workers 2 --ps 1 train.py
+  tf_gc-launch --hosts machine1,machine2 --port 2222 train.py
   tf_gc-launch --workers 4 --gpus_per_worker 2 train.py
   sudo tf_gc-launch --workers 4 --bandwidth 100mbit --latency 5ms train.py --epochs 3
   sudo tf_gc-launch --workers 4 --link_changes links.csv train.py --epochs 3
   sudo tf_gc-launch --workers 4 --bandwidth 100mbit probe
+  tf_gc-launch --hosts machine1,machine2 probe
   tf_gc-launch report run.json
   tf_gc-launch versions
 
@@ -102,13 +104,35 @@ def _define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     values.set_gnu_getopt(False)  # what follows the program's name is not ours
     flags.DEFINE_integer(
-        "workers", 1, "Number of worker processes.", lower_bound=1, flag_values=values
+        "workers",
+        None,
+        "Number of worker processes. Default: the number of --hosts, or 1.",
+        lower_bound=1,
+        flag_values=values,
     )
     flags.DEFINE_integer(
         "ps",
         0,
         "Number of parameter servers. With one or more, the program runs once, as the chief.",
         lower_bound=0,
+        flag_values=values,
+    )
+    flags.DEFINE_list(
+        "hosts",
+        None,
+        "Machines to run the processes on, for instance a,b or me@10.0.0.1,me@10.0.0.2: process i "
+        "of each kind on host i, modulo their number. Each must be reached by ssh without a "
+        "question, find the others by these names, and have this working directory and this "
+        "Python, with tf_gc, at the same paths. Default: all run on this machine.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "port",
+        None,
+        "With --hosts: the port of the first process of each host; others there have the next "
+        "ones. Default: free ones between 20000 and 29999.",
+        lower_bound=1,
+        upper_bound=65535,
         flag_values=values,
     )
     flags.DEFINE_integer(
@@ -174,6 +198,12 @@ def _define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     flags.DEFINE_boolean("help", False, "Show this text.", short_name="h", flag_values=values)
+    flags.register_validator(
+        "hosts",
+        lambda hosts: hosts is None or all(hosts),
+        "one of the names is empty",
+        flag_values=values,
+    )
     for name, parse in (
         ("bandwidth", network_namespaces.bits_per_second),
         ("latency", network_namespaces.latency_seconds),
@@ -251,11 +281,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # a terminal need not know every character
+    hosts = values.hosts or ()
     try:
         return launch(
             command,
-            workers=values.workers,
+            workers=values.workers or len(hosts) or 1,
             ps=values.ps,
+            hosts=hosts,
+            port=values.port,
             gpus_per_worker=values.gpus_per_worker,
             bandwidth=values.bandwidth,
             latency=values.latency,
@@ -266,6 +299,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     except network_namespaces.NetworkNamespaceError as error:
         print(f"tf_gc-launch: limited links: {error}", file=sys.stderr)
+        return 1
+    except LaunchError as error:
+        print(f"tf_gc-launch: {error}", file=sys.stderr)
         return 1
     except ValueError as error:  # too few GPUs, or a change of a process that does not exist
         print(f"tf_gc-launch: --{error}", file=sys.stderr)

@@ -3,12 +3,15 @@
 //
 // TensorFlow listens on all addresses of the machine, and has no setting for
 // it. Here what is bound to all addresses at the port that the environment
-// variable TF_GC_LOOPBACK_PORT names is bound to 127.0.0.1 alone.
+// variable TF_GC_LOOPBACK_PORT names is bound to the one address in
+// TF_GC_LOOPBACK_HOST.
 
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
@@ -19,20 +22,18 @@ bool IsOurs(in_port_t port) {
   return ours != nullptr && ntohs(port) == std::atoi(ours);
 }
 
-void KeepToLoopback(sockaddr_in* address) {
-  if (address->sin_addr.s_addr == htonl(INADDR_ANY)) {
-    address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+// An IPv4 address as ::ffff:127.0.0.1, as gRPC's sockets take connections by
+// IPv4, too; all addresses if the variable has none.
+in6_addr LoopbackAddress() {
+  in6_addr address = IN6ADDR_ANY_INIT;
+  const char* const host = std::getenv("TF_GC_LOOPBACK_HOST");
+  if (host == nullptr || inet_pton(AF_INET6, host, &address) == 1) {
+    return address;
   }
-}
-
-// gRPC's sockets take connections by IPv4, too, as ::ffff:127.0.0.1.
-void KeepToLoopback(sockaddr_in6* address) {
-  constexpr unsigned char kMapped[16] = {0, 0, 0,    0,    0,   0, 0, 0,
-                                         0, 0, 0xff, 0xff, 127, 0, 0, 1};
-  if (std::memcmp(&address->sin6_addr, &in6addr_any, sizeof(in6addr_any)) ==
-      0) {
-    std::memcpy(&address->sin6_addr, kMapped, sizeof(kMapped));
+  if (inet_pton(AF_INET, host, &address.s6_addr[12]) == 1) {
+    address.s6_addr[10] = address.s6_addr[11] = 0xff;
   }
+  return address;
 }
 
 }  // namespace
@@ -46,13 +47,22 @@ extern "C" __attribute__((visibility("default"))) int bind(
   if (address != nullptr && address->sa_family == AF_INET &&
       size >= sizeof(ipv4)) {
     std::memcpy(&ipv4, address, sizeof(ipv4));
-    if (IsOurs(ipv4.sin_port)) KeepToLoopback(&ipv4);
+    if (ipv4.sin_addr.s_addr == htonl(INADDR_ANY) && IsOurs(ipv4.sin_port)) {
+      const in6_addr loopback = LoopbackAddress();
+      if (!IN6_IS_ADDR_V4MAPPED(&loopback)) {
+        errno = EADDRNOTAVAIL;  // an IPv6 address, for the other socket
+        return -1;
+      }
+      std::memcpy(&ipv4.sin_addr, &loopback.s6_addr[12], sizeof(in_addr));
+    }
     return next(socket, reinterpret_cast<sockaddr*>(&ipv4), sizeof(ipv4));
   }
   if (address != nullptr && address->sa_family == AF_INET6 &&
       size >= sizeof(ipv6)) {
     std::memcpy(&ipv6, address, sizeof(ipv6));
-    if (IsOurs(ipv6.sin6_port)) KeepToLoopback(&ipv6);
+    if (IN6_IS_ADDR_UNSPECIFIED(&ipv6.sin6_addr) && IsOurs(ipv6.sin6_port)) {
+      ipv6.sin6_addr = LoopbackAddress();
+    }
     return next(socket, reinterpret_cast<sockaddr*>(&ipv6), sizeof(ipv6));
   }
   return next(socket, address, size);

@@ -1,7 +1,8 @@
-"""The processes of a cluster on this machine: their places, addresses and environments."""
+"""The processes of a cluster: their places, addresses and environments."""
 
 import contextlib
 import ctypes
+import ipaddress
 import json
 import os
 import random
@@ -15,13 +16,16 @@ from typing import BinaryIO, NamedTuple
 # port of a worker that is still starting.
 PORTS = range(20000, 30000)
 
-_LOOPBACK = ("127.0.0.1", "localhost")
 _PRELOADED = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "loopback.so"))
 
 _PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 _PR_SET_PDEATHSIG = 1
 
 _libc = ctypes.CDLL(None)
+
+
+class LaunchError(RuntimeError):
+    """Processes cannot be started; the message says what to do."""
 
 
 class Task(NamedTuple):
@@ -64,14 +68,14 @@ class Process:
         self._command = command
         self._environment = environment
 
-    def start(self) -> None:
-        """Starts it for the first time, or again after `reap`."""
+    def start(self, stdin: int = subprocess.DEVNULL, output: int | None = subprocess.PIPE) -> None:
+        """Starts it for the first time, or again after `reap`; streams are as `Popen` has them."""
         self.popen = subprocess.Popen(
             self._command,
             env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdin=stdin,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
             preexec_fn=_die_with_parent(os.getpid()),
         )
@@ -83,14 +87,17 @@ class Process:
 
     def signal(self, number: int) -> None:
         """Sends a signal to the process and to those that it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.popen.pid, number)
+        self._signal_group(number)
 
     def reap(self) -> int:
         """Kills what is left of the process group and returns the exit code of its leader."""
         # Before the wait: while the leader is unreaped no other group can have this number.
-        self.signal(signal.SIGKILL)
+        self._signal_group(signal.SIGKILL)
         return self.popen.wait()
+
+    def _signal_group(self, number):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, number)
 
     def describe_end(self) -> str:
         code = self.popen.returncode
@@ -134,14 +141,31 @@ def keep_to_loopback(environment: MutableMapping[str, str], address: str) -> boo
 
     Returns:
       Whether that has changed the environment.
+
+    Raises:
+      LaunchError: the library that does it is missing.
     """
     host, _, port = address.rpartition(":")
-    if host not in _LOOPBACK or environment.get("TF_GC_LOOPBACK_PORT") == port:
+    host = "127.0.0.1" if host == "localhost" else host.strip("[]")
+    variables = {"TF_GC_LOOPBACK_HOST": host, "TF_GC_LOOPBACK_PORT": port}
+    if not _is_loopback(host) or variables.items() <= environment.items():
         return False
-    environment["TF_GC_LOOPBACK_PORT"] = port
+    if not os.path.exists(_PRELOADED):
+        raise LaunchError(
+            f"{_PRELOADED} is missing, which keeps servers on the loopback interface: run "
+            "./setup.sh in a clone, or install tf_gc again"
+        )
+    environment.update(variables)
     others = [name for name in environment.get("LD_PRELOAD", "").split(":") if name]
     environment["LD_PRELOAD"] = ":".join([*{**dict.fromkeys(others), _PRELOADED: None}])
     return True
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
 
 
 def remove_proxies(environment: MutableMapping[str, str]) -> None:
@@ -159,6 +183,6 @@ def free_ports(count: int) -> list[int]:
                 return ports
             probe = stack.enter_context(socket.socket())
             with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
+                probe.bind(("", port))
                 ports.append(port)
     raise OSError(f"fewer than {count} free ports in {PORTS}")

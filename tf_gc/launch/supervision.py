@@ -23,6 +23,7 @@ from tf_gc.launch.processes import (
     free_ports,
     task_environment,
 )
+from tf_gc.launch.ssh import Hosts
 
 _SERVER = (sys.executable, "-u", "-m", "tf_gc.server")
 _POLL_SECONDS = 0.1
@@ -37,6 +38,8 @@ def launch(
     *,
     workers: int,
     ps: int = 0,
+    hosts: Sequence[str] = (),
+    port: int | None = None,
     gpus_per_worker: int | None = None,
     bandwidth: str | None = None,
     latency: str | None = None,
@@ -63,6 +66,11 @@ def launch(
       command: program and arguments, the same for every process.
       workers: number of workers.
       ps: number of parameter servers.
+      hosts: machines to run the processes on, as ssh takes their names: process i of each kind on
+        host i, modulo their number. They must find each other by these names, and have this
+        working directory and this Python, with tf_gc, at the same paths. Empty: this machine.
+      port: with hosts, that of the first process of each of them; others there have the next
+        ones. None: free ones.
       gpus_per_worker: how many GPUs each worker sees, in its CUDA_VISIBLE_DEVICES: no two the same,
         of those that this process's own CUDA_VISIBLE_DEVICES names, or else of all; the other
         processes see none. None: all processes see what this one does.
@@ -90,7 +98,9 @@ def launch(
 
     Raises:
       ValueError: `workers`, `ps`, `gpus_per_worker`, `max_restarts`, `bandwidth` or `latency` is
-        out of range, there are too few GPUs, or a change is of a process that does not exist.
+        out of range, there are too few GPUs, a change is of a process that does not exist, or an
+        argument is not for hosts, or for hosts alone.
+      LaunchError: a host cannot be reached, or cannot run tf_gc; the message says what to do.
       NetworkNamespaceError: the namespaces cannot be made; the message says what to do.
     """
     if max_restarts is None:
@@ -103,6 +113,15 @@ def launch(
     ):
         if value is not None and value < least:
             raise ValueError(f"{name} is {value}, must be at least {least}")
+    if port is not None and not hosts:
+        raise ValueError("port is for processes on hosts: leave it out")
+    if hosts:
+        _refuse_on_hosts(
+            gpus_per_worker=gpus_per_worker,
+            bandwidth=bandwidth,
+            latency=latency,
+            link_changes=link_changes or None,
+        )
     tasks = cluster_tasks(workers, ps)
     changes = _LinkSchedule(link_changes, tasks)
     visible = {} if gpus_per_worker is None else gpus.gpus_of_tasks(tasks, gpus_per_worker)
@@ -117,8 +136,15 @@ def launch(
             on_network(network)
         job = stack.enter_context(_Job(on_line or Printer(task.name for task in tasks), grace))
         changes.start(network)
-        job.start(tasks, command, network, visible, log_dir, max_restarts)
+        machines = Hosts(hosts, port) if hosts else None
+        job.start(tasks, command, network, machines, visible, log_dir, max_restarts)
         return job.supervise(interrupts, changes)
+
+
+def _refuse_on_hosts(**arguments):
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(f"{name} is for processes on this machine, not on hosts: leave it out")
 
 
 class _LinkSchedule:
@@ -212,12 +238,15 @@ class _Job:
         tasks: Sequence[Task],
         command: Sequence[str],
         network: network_namespaces.NetworkNamespaces | None,
+        hosts: Hosts | None,
         visible_gpus: Mapping[Task, str],
         log_dir: str | None,
         max_restarts: int,
     ) -> None:
-        """Starts the processes; without a network they meet on the loopback interface."""
-        if network:
+        """Starts the processes; without a network or hosts they meet on the loopback interface."""
+        if hosts:
+            endpoints = hosts.endpoints(tasks)
+        elif network:
             endpoints = [f"{address}:{PORTS[0]}" for address in network.addresses]
         else:
             endpoints = [f"127.0.0.1:{port}" for port in free_ports(len(tasks))]
@@ -226,6 +255,12 @@ class _Job:
             cluster.setdefault(task.type, []).append(endpoint)
         for number, task in enumerate(tasks):
             own_command = _SERVER if task.is_server else command
+            log = self._open_log(log_dir, task)
+            restarts = max_restarts if task.type == "worker" else 0
+            if hosts:
+                self._say(f"{task.name} is at {endpoints[number]}")
+                self._start(hosts.process(cluster, task, own_command, log, restarts))
+                continue
             variables = {summary.VARIABLE: str(self._summaries / task.name)}
             if visible_gpus:
                 variables[gpus.VISIBLE] = visible_gpus[task]
@@ -233,8 +268,8 @@ class _Job:
                 task,
                 network.command(number, own_command) if network else own_command,
                 task_environment(cluster, task, variables),
-                self._open_log(log_dir, task),
-                max_restarts if task.type == "worker" else 0,
+                log,
+                restarts,
             )
             self._start(process)
 
