@@ -2,6 +2,7 @@
 
     tf_gc-launch --workers 2 benchmarks/all_reduce_benchmark.py
     sudo tf_gc-launch --workers 2 --bandwidth 100mbit benchmarks/all_reduce_benchmark.py
+    tf_gc-launch --workers 12 benchmarks/all_reduce_benchmark.py --mebibytes 4 --variables 10
 
 All run in turn in the same processes, with other values every step; the figures
 are whole steps (a `tf.function` with one `strategy.run`), and the ratio is
@@ -21,6 +22,9 @@ from rich.table import Table
 import tf_gc
 
 _MEBIBYTES = flags.DEFINE_multi_float("mebibytes", [16], "Sizes of the gradient, in MiB.")
+_VARIABLES = flags.DEFINE_integer(
+    "variables", 1, "In how many variables a gradient is cut.", lower_bound=1
+)
 _STEPS = flags.DEFINE_integer("steps", 10, "Timed steps in each turn.", lower_bound=1)
 _TURNS = flags.DEFINE_integer("turns", 3, "Turns of every contender.", lower_bound=1)
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
@@ -44,13 +48,13 @@ _COLUMNS = 1024
 
 
 def _policy():
-    """Each contender's variable is named after it."""
+    """Each contender's variables are named after it."""
     rules = {
         name: contender
         for name, contender in _CONTENDERS.items()
         if isinstance(contender, tf_gc.Compressor)
     }
-    return tf_gc.Policy(rules={f"^{_slug(name)}$": c for name, c in rules.items()})
+    return tf_gc.Policy(rules={f"^{_slug(name)}/": c for name, c in rules.items()})
 
 
 def _slug(name):
@@ -65,32 +69,34 @@ class _Contender:
         self.seconds = []
         self._strategy = strategy
         with strategy.scope():
-            self._variable = tf.Variable(
-                tf.zeros([rows, _COLUMNS]), trainable=False, name=_slug(name)
-            )
+            self._variables = [
+                tf.Variable(tf.zeros([rows, _COLUMNS]), trainable=False, name=f"{_slug(name)}/{i}")
+                for i in range(_VARIABLES.value)
+            ]
         self._taken = self._bytes = self._values = 0
         self._bits = 32.0
-        self._step = tf.function(lambda gradient: strategy.run(self._reduce, args=(gradient,)))
+        self._step = tf.function(lambda gradients: strategy.run(self._reduce, args=(gradients,)))
 
-    def _reduce(self, gradient):
+    def _reduce(self, gradients):
         if _CONTENDERS[self.name] is None:
             context = tf.distribute.get_replica_context()
-            return context.all_reduce("SUM", tf.identity(gradient))
-        return self._strategy.reduce_gradients([(gradient, self._variable)])[0][0]
+            return context.all_reduce("SUM", [tf.identity(gradient) for gradient in gradients])
+        reduced = self._strategy.reduce_gradients(zip(gradients, self._variables, strict=True))
+        return [gradient for gradient, _ in reduced]
 
     def take_turn(self, gradients, steps, timed=True):
         for _ in range(steps):
-            gradient = gradients[self._taken % len(gradients)]
+            of_step = gradients[self._taken % len(gradients)]
             self._taken += 1
             begin = time.perf_counter()
-            self._step(gradient)
+            self._step(of_step)
             if timed:
                 self.seconds.append(time.perf_counter() - begin)
         self._read_traffic()
 
     def _read_traffic(self):
         traffic = self._strategy.traffic
-        mine = [v for v in traffic.variables if v.name == _slug(self.name)]
+        mine = [v for v in traffic.variables if v.name.startswith(f"{_slug(self.name)}/")]
         sent, values = sum(v.bytes_sent for v in mine), sum(v.values_sent for v in mine)
         if values > self._values:
             self._bits = 8 * (sent - self._bytes) / (values - self._values)
@@ -107,9 +113,11 @@ class _Contender:
 
 
 def _measure(strategy, rank, mebibytes):
-    rows = max(1, round(mebibytes * 2**20 / 4 / _COLUMNS))
+    rows = max(1, round(mebibytes * 2**20 / 4 / _COLUMNS / _VARIABLES.value))
+    shape = [_VARIABLES.value, rows, _COLUMNS]
     gradients = [
-        tf.random.stateless_normal([rows, _COLUMNS], [i, rank]) for i in range(_DIFFERENT_GRADIENTS)
+        tf.unstack(tf.random.stateless_normal(shape, [i, rank]))
+        for i in range(_DIFFERENT_GRADIENTS)
     ]
     contenders = [_Contender(strategy, name, rows) for name in _CONTENDERS]
     for contender in contenders:

@@ -5,7 +5,7 @@ from tf_gc.ops.library import library
 __all__ = ["begin_step", "bucket", "bucket_traffic", "exact_all_reduce", "three_lc_all_reduce"]
 
 
-def bucket(key, variables, label="", name=None):
+def bucket(key, variables, label="", measures_links=False, name=None):
     """Makes the state that the exchanges of one bucket of variables share.
 
     It orders these exchanges, which TensorFlow runs one after the other, and
@@ -15,12 +15,17 @@ def bucket(key, variables, label="", name=None):
       key: str, the same on all workers, and no other bucket's.
       variables: int, the number of variables in the bucket.
       label: str, what warnings call the bucket; by default its key.
+      measures_links: bool, whether the head of a message always comes in a
+        transfer of its own, so that `network_samples` has the time of what
+        follows, which is the network's alone. Messages take two calls then.
       name: Name of the op.
 
     Returns:
       A scalar resource handle.
     """
-    return library.tf_gc_bucket(key=key, variables=variables, label=label, name=name)
+    return library.tf_gc_bucket(
+        key=key, variables=variables, label=label, measures_links=measures_links, name=name
+    )
 
 
 def begin_step(bucket, step, name=None):
@@ -72,7 +77,8 @@ def exact_all_reduce(
 ):
     """Adds up a bucket of gradients over the workers of a group, uncompressed.
 
-    Values travel in their own type, are added in float32 and rounded once.
+    Values travel in their own type and are added in float32. Up to 64 KiB, which take a
+    tree, they are rounded at every hop that sends them, else once.
 
     Args:
       gradients: list of float32, float16 or bfloat16 tensors, of the same

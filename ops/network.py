@@ -12,8 +12,9 @@ def network_samples(name=None):
     All exchanges of the process are watched. Transfers that are under way at the
     same time share the link, so a sample is a busy interval: from when a first
     transfer is under way until none is. A transfer is under way from when it is
-    asked for; its sender has it ready, as only what follows the first 64 bytes
-    of a message counts. So an interval takes
+    asked for; its sender has it ready, as only what follows the first transfer of
+    a message counts: the first 64 bytes in buckets that measure links (see
+    `bucket`), most often all in others. So an interval takes
 
         seconds = 2 latency + bytes / bandwidth
 

@@ -96,7 +96,9 @@ def probe_links(workers: int, timeout_seconds: float) -> list[list[Network | Non
 
 
 def _bucket():
-    return ops.bucket(f"link probe {next(_numbers)}", 1, "a probe of the links")
+    return ops.bucket(
+        f"link probe {next(_numbers)}", 1, "a probe of the links", measures_links=True
+    )
 
 
 def _arguments(workers, timeout_seconds):

@@ -19,7 +19,7 @@ from tf_gc.strategy.variables import Gradient, GradsAndVars
 from tf_gc import ops
 from tf_gc.compressors import Compressor
 from tf_gc.diloco import DiLoCo
-from tf_gc.fusion import DEFAULT_BUCKET_BYTES
+from tf_gc.fusion import default_bucket_bytes
 from tf_gc.launch import summary
 from tf_gc.policy import Policy, as_policy
 from tf_gc.traffic import Traffic
@@ -73,7 +73,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         that is silent altogether is an error after 10 seconds, or after
         `timeout_seconds` if that is longer: give more where 4 MiB take longer
         than that on a link.
-        `bytes_per_pack` is the size of the buckets in which gradients travel.
+        `bytes_per_pack` is the size of the buckets in which gradients travel; by
+        default 16 MiB, or 1.25 MiB for each worker where that is more.
       compression: a compressor such as `tf_gc.ThreeLC()`, a `tf_gc.Policy`,
         `tf_gc.DiLoCo(...)`, "auto" for `tf_gc.Auto()`, or None.
 
@@ -110,7 +111,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             device,
             rank=rank,
             workers=workers,
-            bucket_bytes=options.bytes_per_pack or DEFAULT_BUCKET_BYTES,
+            bucket_bytes=options.bytes_per_pack or default_bucket_bytes(workers),
             timeout_seconds=timeout_seconds,
         )
         self._local_training = diloco and LocalTraining(

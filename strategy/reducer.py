@@ -353,7 +353,12 @@ class GradientReducer:
             compressor, dtypes = key[:2]
             names = _names(entries)
             with tf.init_scope(), tf.device(self._device):
-                handle = ops.bucket(str(next(_bucket_keys)), len(entries), _label(names))
+                handle = ops.bucket(
+                    str(next(_bucket_keys)),
+                    len(entries),
+                    _label(names),
+                    measures_links=isinstance(compressor, Auto),
+                )
             self._buckets[key] = _Bucket(handle, compressor, dtypes, names, user)
             for entry in entries:
                 for variable in _variables(entry):

@@ -208,16 +208,31 @@ class Exchange:
     def all_gather(self, values: tf.Tensor) -> tf.Tensor:
         """Returns the workers' tensors of one shape, stacked in the order of ranks."""
         own = to_bytes(values)
-        data, sizes = self._all_gather_bytes(own)
+        data, sizes = self._all_gather_bytes(own, own.shape[0])
         are_equal = tf.reduce_all(sizes == tf.size(own, sizes.dtype))
         data = received(data, are_equal, "sizes: a worker has sent more bytes, or fewer")
         return from_bytes(data, values.dtype, tf.concat([[self.workers], tf.shape(values)], 0))
 
-    def all_gather_unequal(self, values: tf.Tensor) -> list[tf.Tensor]:
-        """Returns the workers' vectors, which may have different sizes."""
+    def all_gather_unequal(self, values: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the workers' vectors, which may have different sizes: row r is of rank r."""
         data, sizes = self._all_gather_bytes(to_bytes(values))
-        parts = tf.split(data, sizes, num=self.workers)
-        return [from_bytes(part, values.dtype, [-1]) for part in parts]
+        lengths = sizes // values.dtype.size
+        return tf.RaggedTensor.from_row_lengths(from_bytes(data, values.dtype, [-1]), lengths)
+
+    def fold(self, add, initial):
+        """Returns add(... add(add(initial, 0), 1) ..., N - 1): one loop for any number of workers.
+
+        Args:
+          add: function of what was there, and of a rank, an int32 scalar, that
+            returns a structure of tensors like `initial`.
+          initial: a structure of tensors.
+        """
+        _, last = tf.while_loop(
+            lambda rank, _: rank < self.workers,
+            lambda rank, so_far: (rank + 1, add(so_far, rank)),
+            (0, initial),
+        )
+        return last
 
     def broadcast(self, values: tf.Tensor, root: tf.Tensor) -> tf.Tensor:
         """Returns the vector of the worker `root`, an int scalar; that of others is not sent."""
@@ -239,10 +254,12 @@ class Exchange:
         handles = [variable.handle for variable in self.slots[slot]]
         ops.store_residuals(values, handles, self.finite)
 
-    def _all_gather_bytes(self, data):
+    def _all_gather_bytes(self, data, max_bytes=None):
         from tf_gc import ops
 
-        return ops.exchange_all_gather(data, max_bytes=self._max_bytes, **self.arguments)
+        if max_bytes is None:
+            max_bytes = self._max_bytes
+        return ops.exchange_all_gather(data, max_bytes=max_bytes, **self.arguments)
 
     @property
     def _max_bytes(self):

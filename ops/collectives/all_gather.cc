@@ -1,13 +1,27 @@
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
 #include "ops/collectives/exchange.h"
 #include "ops/collectives/plain_exchange.h"
 #include "ops/collectives/plain_message.h"
+#include "ops/wire/body.h"
 #include "ops/wire/status.h"
 
 namespace tf_gc {
+namespace {
 
-absl::Status AllGather(const uint8_t* data, int64_t size, int rank, int ranks,
-                       uint32_t round, Mailbox* mailbox,
-                       std::vector<Bytes>* gathered, int64_t max_bytes) {
+// Where all that a rank may get is no longer than this, the number of messages
+// counts more than their hops.
+constexpr int64_t kMaxDoublingBytes = int64_t{1} << 16;
+
+// What a part takes in a message of several: its size, a number, and its bytes.
+using PartSize = uint32_t;
+int64_t MaxPartBytes(int64_t max_bytes) { return sizeof(PartSize) + max_bytes; }
+
+absl::Status GatherDirectly(const Bytes& own, int rank, int ranks,
+                            uint32_t round, int64_t max_bytes, Mailbox* mailbox,
+                            std::vector<Bytes>* gathered) {
   const auto from = [&](int origin) {
     return PlainMessage(Phase::kContribution, origin, round, max_bytes);
   };
@@ -16,16 +30,106 @@ absl::Status AllGather(const uint8_t* data, int64_t size, int rank, int ranks,
   for (int d = 1; d < ranks; ++d) peers.push_back((rank + d) % ranks);
 
   for (const int peer : peers) from(peer).Expect(peer, mailbox);
-  gathered->resize(ranks);
   Bytes message;
-  TF_GC_RETURN_IF_ERROR(from(rank).Make(data, size, *mailbox, &message));
+  TF_GC_RETURN_IF_ERROR(
+      from(rank).Make(own.data(), own.size(), *mailbox, &message));
   from(rank).Send(peers, message, mailbox);
-  (*gathered)[rank] = PlainMessage::Body(message);
   for (const int peer : peers) {
     TF_GC_RETURN_IF_ERROR(from(peer).Take(peer, mailbox, &message));
     (*gathered)[peer] = PlainMessage::Body(message);
   }
   return mailbox->Flush();
+}
+
+Bytes Join(const std::vector<Bytes>& parts) {
+  int64_t size = 0;
+  for (const Bytes& part : parts) size += MaxPartBytes(part.size());
+  const Bytes body(size);
+  uint8_t* out = body.data();
+  for (const Bytes& part : parts) {
+    WriteNumber<PartSize>(part.size(), out);
+    out = std::copy_n(part.data(), part.size(), out + sizeof(PartSize));
+  }
+  return body;
+}
+
+// Splits a body in exactly `count` parts, of at most max_bytes each.
+absl::Status Split(Bytes body, int count, int64_t max_bytes,
+                   std::vector<Bytes>* parts) {
+  for (int i = 0; i < count; ++i) {
+    constexpr int64_t kBegin = sizeof(PartSize);
+    const int64_t size =
+        body.size() < kBegin ? 0 : ReadNumber<PartSize>(body.data());
+    if (size > max_bytes || body.size() < kBegin + size) {
+      return absl::DataLossError(absl::StrCat(
+          "all-gather message: part ", i, " of ", count, " has ", size,
+          " bytes of at most ", max_bytes, ", and ", body.size(), " are left"));
+    }
+    parts->push_back(body.Slice(kBegin, size));
+    body = body.Slice(kBegin + size, body.size() - kBegin - size);
+  }
+  if (body.size() == 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("all-gather message: ", body.size(),
+                                          " bytes are behind its last part"));
+}
+
+// With the parts of the next 2^h ranks at hop h, a rank sends them to that
+// 2^h before it, and so gets those of the 2^h after them: "Efficient Algorithms
+// for All-to-All Communications in Multiport Message-Passing Systems", Bruck et
+// al., IEEE Transactions on Parallel and Distributed Systems, 1997, section 4.
+absl::Status GatherByDoubling(const Bytes& own, int rank, int ranks,
+                              uint32_t round, int64_t max_bytes,
+                              Mailbox* mailbox, std::vector<Bytes>* gathered) {
+  struct Hop {
+    int distance;  // and the number of parts that are there
+    int count;     // of parts that are sent
+    uint32_t index;
+  };
+  std::vector<Hop> hops;
+  for (int distance = 1; distance < ranks; distance *= 2) {
+    hops.push_back({distance, std::min(distance, ranks - distance),
+                    static_cast<uint32_t>(hops.size())});
+  }
+  const auto from = [&](int origin, const Hop& hop) {
+    return PlainMessage(Phase::kContribution, origin, round,
+                        hop.count * MaxPartBytes(max_bytes), hop.index);
+  };
+  const auto source = [&](const Hop& hop) {
+    return (rank + hop.distance) % ranks;
+  };
+
+  for (const Hop& hop : hops)
+    from(source(hop), hop).Expect(source(hop), mailbox);
+  std::vector<Bytes> parts = {own};  // of this rank, and of those after it
+  for (const Hop& hop : hops) {
+    const Bytes body = Join({parts.begin(), parts.begin() + hop.count});
+    Bytes message;
+    TF_GC_RETURN_IF_ERROR(
+        from(rank, hop).Make(body.data(), body.size(), *mailbox, &message));
+    from(rank, hop).Send({(rank + ranks - hop.distance) % ranks}, message,
+                         mailbox);
+    TF_GC_RETURN_IF_ERROR(
+        from(source(hop), hop).Take(source(hop), mailbox, &message));
+    TF_GC_RETURN_IF_ERROR(
+        Split(PlainMessage::Body(message), hop.count, max_bytes, &parts));
+  }
+  for (int i = 0; i < ranks; ++i) (*gathered)[(rank + i) % ranks] = parts[i];
+  return mailbox->Flush();
+}
+
+}  // namespace
+
+absl::Status AllGather(const uint8_t* data, int64_t size, int rank, int ranks,
+                       uint32_t round, Mailbox* mailbox,
+                       std::vector<Bytes>* gathered, int64_t max_bytes) {
+  TF_GC_RETURN_IF_ERROR(PlainMessage::CheckSize(size, max_bytes));
+  const Bytes own(size);
+  std::copy_n(data, size, own.data());
+  gathered->resize(ranks);
+  (*gathered)[rank] = own;
+  const bool is_small = ranks * MaxPartBytes(max_bytes) <= kMaxDoublingBytes;
+  return (is_small ? GatherByDoubling : GatherDirectly)(
+      own, rank, ranks, round, max_bytes, mailbox, gathered);
 }
 
 }  // namespace tf_gc

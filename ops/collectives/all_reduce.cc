@@ -9,14 +9,18 @@
 namespace tf_gc {
 namespace {
 
+constexpr int64_t kMaxTreeBytes = int64_t{1} << 16;
+
+bool RunsOn(const Hop& hop, TopologyKind topology) {
+  const std::vector<TopologyKind> kinds = hop.topologies();
+  return std::find(kinds.begin(), kinds.end(), topology) != kinds.end();
+}
+
 absl::Status CheckRunsOn(const Hop& hop, TopologyKind topology) {
-  const std::vector<TopologyKind> runs_on = hop.topologies();
-  if (std::find(runs_on.begin(), runs_on.end(), topology) != runs_on.end()) {
-    return absl::OkStatus();
-  }
+  if (RunsOn(hop, topology)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "the ", hop.name(), " exchange does not run on the topology ",
-      TopologyNames({topology}), ", but on ", TopologyNames(runs_on)));
+      TopologyNames({topology}), ", but on ", TopologyNames(hop.topologies())));
 }
 
 absl::Status Run(const Topology& topology, Exchange* exchange) {
@@ -34,14 +38,22 @@ absl::Status Run(const Topology& topology, Exchange* exchange) {
 
 }  // namespace
 
+Topology DefaultTopology(const Hop& hop, int64_t bytes) {
+  const bool is_tree =
+      bytes <= kMaxTreeBytes && RunsOn(hop, TopologyKind::kTree);
+  return {is_tree ? TopologyKind::kTree : hop.topologies().front()};
+}
+
 absl::Status AllReduce(const std::vector<int64_t>& sizes,
                        const Topology& topology, int rank, int ranks,
                        uint32_t round, Hop* hop, Mailbox* mailbox,
                        std::vector<VariableTraffic>* traffic) {
   TF_GC_RETURN_IF_ERROR(CheckRunsOn(*hop, topology.kind));
   TF_GC_RETURN_IF_ERROR(CheckTopology(topology, ranks));
-  const BucketLayout layout(sizes, ranks, hop->piece_values(),
-                            hop->alignment());
+  // Along a tree all travels together.
+  const int shards = topology.kind == TopologyKind::kTree ? 1 : ranks;
+  const BucketLayout layout(sizes, ranks, hop->piece_values(), hop->alignment(),
+                            shards);
   Exchange exchange(&layout, rank, round, hop, mailbox);
   TF_GC_RETURN_IF_ERROR(Run(topology, &exchange));
   *traffic = exchange.traffic();

@@ -23,6 +23,12 @@ absl::Status AllReduce(const std::vector<int64_t>& sizes,
                        uint32_t round, Hop* hop, Mailbox* mailbox,
                        std::vector<VariableTraffic>* traffic);
 
+// The topology for a bucket of so many bytes where nobody has chosen one: a
+// tree, if the hop runs on it and they are few (64 KiB at most), so that the
+// number of messages counts more than how often values travel; else the first
+// that the hop runs on.
+Topology DefaultTopology(const Hop& hop, int64_t bytes);
+
 // One rank's side on one topology.
 
 // Two hops: every rank sends its values of shard r to rank r (push), which

@@ -25,19 +25,20 @@ Piece CutPiece(const std::vector<int64_t>& variable_sizes, int64_t begin,
 }  // namespace
 
 BucketLayout::BucketLayout(const std::vector<int64_t>& variable_sizes,
-                           int ranks, int64_t piece_values, int64_t alignment)
+                           int ranks, int64_t piece_values, int64_t alignment,
+                           int shards)
     : variables_(variable_sizes.size()),
       values_(std::accumulate(variable_sizes.begin(), variable_sizes.end(),
                               int64_t{0})),
       shards_(ranks) {
   const auto shard_begin = [&](int rank) {
-    return rank == ranks ? values_
-                         : values_ / ranks * rank / alignment * alignment;
+    return rank == shards ? values_
+                          : values_ / shards * rank / alignment * alignment;
   };
   const int64_t length =
       std::max(alignment, piece_values / alignment * alignment);
   uint32_t index = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (int rank = 0; rank < shards; ++rank) {
     const int64_t end = shard_begin(rank + 1);
     int64_t begin = shard_begin(rank);
     do {

@@ -29,15 +29,19 @@ struct Piece {
 // equal size per rank, and each shard in pieces of at most `piece_values`
 // values, one message each. Shards and pieces begin at multiples of `alignment`
 // values; no piece is made shorter than that. A shard has at least one piece,
-// if an empty one: every pair of ranks exchanges at least one message. All
-// ranks compute the same layout from the same sizes.
+// if an empty one: every pair of ranks exchanges at least one message. Where
+// there are fewer shards than ranks, the last ranks have none. All ranks
+// compute the same layout from the same sizes.
 class BucketLayout {
  public:
   // A cache line of floats.
   static constexpr int64_t kAlignment = 16;
 
   BucketLayout(const std::vector<int64_t>& variable_sizes, int ranks,
-               int64_t piece_values, int64_t alignment = kAlignment);
+               int64_t piece_values, int64_t alignment, int shards);
+  BucketLayout(const std::vector<int64_t>& variable_sizes, int ranks,
+               int64_t piece_values, int64_t alignment = kAlignment)
+      : BucketLayout(variable_sizes, ranks, piece_values, alignment, ranks) {}
 
   int ranks() const { return shards_.size(); }
   int variables() const { return variables_; }

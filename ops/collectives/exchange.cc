@@ -1,7 +1,5 @@
 #include "ops/collectives/exchange.h"
 
-#include <algorithm>
-
 #include "ops/wire/status.h"
 
 namespace tf_gc {
@@ -37,9 +35,7 @@ void Exchange::Expect(int peer, Content content, const Pieces& pieces) {
 }
 
 Bytes Exchange::Encode(const Aggregate& aggregate, const Piece& piece) {
-  const Bytes buffer(
-      std::max(kHeaderSize + hop_.MaxBodySize(piece, aggregate.content),
-               Mailbox::kHeadSize));
+  const Bytes buffer(kHeaderSize + hop_.MaxBodySize(piece, aggregate.content));
   Header header = MakeHeader(aggregate.content, piece);
   header.size =
       kHeaderSize + hop_.Encode(piece, aggregate, buffer.data() + kHeaderSize);
@@ -48,7 +44,7 @@ Bytes Exchange::Encode(const Aggregate& aggregate, const Piece& piece) {
 
 void Exchange::Send(const std::vector<int>& peers, Content content,
                     const Piece& piece, const Bytes& message) {
-  mailbox_.Send(peers, PhaseOf(content), piece.index, message);
+  mailbox_.Send(peers, MakeHeader(content, piece), message);
   hop_.Count(piece, message.size() - kHeaderSize, peers.size(), &traffic_);
 }
 

@@ -24,16 +24,34 @@ std::string PartTag(const std::string& tag, int64_t part) {
   return absl::StrCat(tag, ":rest:", part);
 }
 
-// How many parts follow the head of a message of `size` bytes.
-int64_t Parts(int64_t size) {
-  const int64_t rest = std::max<int64_t>(0, size - Mailbox::kHeadSize);
+// How many parts follow the first `opening` bytes of a message of `size`.
+int64_t Parts(int64_t size, int64_t opening) {
+  const int64_t rest = std::max<int64_t>(0, size - opening);
   return (rest + Mailbox::kPartSize - 1) / Mailbox::kPartSize;
 }
 
-Bytes Part(const Bytes& message, int64_t part) {
-  const int64_t begin = Mailbox::kHeadSize + part * Mailbox::kPartSize;
+Bytes Part(const Bytes& message, int64_t opening, int64_t part) {
+  const int64_t begin = opening + part * Mailbox::kPartSize;
   return message.Slice(begin,
                        std::min(Mailbox::kPartSize, message.size() - begin));
+}
+
+// The first `size` bytes of a message, zeros behind its end.
+Bytes Opening(const Bytes& message, int64_t size) {
+  if (message.size() >= size) return message.Slice(0, size);
+  const Bytes filled(size);
+  std::memcpy(filled.data(), message.data(), message.size());
+  std::memset(filled.data() + message.size(), 0, size - message.size());
+  return filled;
+}
+
+// What history calls a message.
+SizeHistory::Message MessageOf(const Header& header, int peer, bool is_sent) {
+  if (header.phase == Phase::kSum) {
+    peer = SizeHistory::kAllPeers;
+    is_sent = false;
+  }
+  return {header.codec, header.phase, header.piece, peer, is_sent};
 }
 
 // A buffer of a size that a peer has named; of none if there is no memory.
@@ -48,11 +66,12 @@ absl::Status Allocate(int64_t size, Bytes* bytes) try {
 }  // namespace
 
 Mailbox::Mailbox(Transport* transport, const Patience& patience, Report report,
-                 uint32_t step, LinkMonitor* monitor)
+                 uint32_t step, LinkMonitor* monitor, SizeHistory* history)
     : transport_(transport),
       report_(std::move(report)),
       step_(step),
       monitor_(monitor),
+      history_(history),
       patience_(patience) {}
 
 Mailbox::~Mailbox() {
@@ -70,17 +89,30 @@ Bytes Mailbox::Seal(Header header, const Bytes& buffer) const {
   header.step = step_;
   header.checksum = Checksum(buffer.data() + kHeaderSize, size - kHeaderSize);
   WriteHeader(header, buffer.data());
-  if (size < kHeadSize) std::memset(buffer.data() + size, 0, kHeadSize - size);
   return buffer.Slice(0, size);
 }
 
-void Mailbox::Send(const std::vector<int>& peers, Phase phase, uint32_t piece,
+int64_t Mailbox::OpeningSize(const SizeHistory::Message& message) const {
+  const int64_t longest = history_ ? history_->Longest(message) : 0;
+  return std::clamp(longest, kHeadSize, kMaxOpeningSize);
+}
+
+void Mailbox::Send(const std::vector<int>& peers, const Header& header,
                    const Bytes& message) {
-  const std::string tag = Tag(phase, piece);
+  const std::string tag = Tag(header.phase, header.piece);
+  Bytes opening;
   for (const int peer : peers) {
-    SendPart(peer, phase, tag, message.Slice(0, kHeadSize));
-    for (int64_t part = 0; part < Parts(message.size()); ++part) {
-      SendPart(peer, phase, PartTag(tag, part), Part(message, part));
+    const SizeHistory::Message sent = MessageOf(header, peer, true);
+    const int64_t size = OpeningSize(sent);
+    if (opening.size() != size) opening = Opening(message, size);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      sizes_[sent] = message.size();
+    }
+    SendPart(peer, header.phase, tag, opening);
+    for (int64_t part = 0; part < Parts(message.size(), size); ++part) {
+      SendPart(peer, header.phase, PartTag(tag, part),
+               Part(message, size, part));
     }
   }
 }
@@ -91,49 +123,55 @@ void Mailbox::Expect(int peer, const Header& header, int64_t max_size) {
     std::lock_guard<std::mutex> lock(mutex_);
     incoming_[Key(peer, header.phase, header.piece)];
   }
-  const Bytes head(kHeadSize);
+  Bytes opening;
+  const absl::Status status =
+      Allocate(OpeningSize(MessageOf(header, peer, false)), &opening);
+  if (!status.ok()) return Fail(From(peer, status));
   Header expected = header;
   expected.step = step_;
-  // A head may have to wait for its sender: not for the monitor.
-  ReceivePart(peer, tag, head, /*monitor=*/nullptr,
-              [this, peer, expected, max_size, tag, head] {
-                OnHead(peer, expected, max_size, tag, head);
+  // An opening may have to wait for its sender: not for the monitor.
+  ReceivePart(peer, tag, opening, /*monitor=*/nullptr,
+              [this, peer, expected, max_size, tag, opening] {
+                OnOpening(peer, expected, max_size, tag, opening);
               });
 }
 
-void Mailbox::OnHead(int peer, const Header& header, int64_t max_size,
-                     const std::string& tag, const Bytes& head) {
+void Mailbox::OnOpening(int peer, const Header& header, int64_t max_size,
+                        const std::string& tag, const Bytes& opening) {
   Header read{};
-  absl::Status status = ReadHeader(head.data(), header, max_size, &read);
+  absl::Status status = ReadHeader(opening.data(), header, max_size, &read);
   const int64_t size = static_cast<int64_t>(read.size);
-  Bytes message = head.Slice(0, size);
-  if (status.ok() && size > head.size()) {
+  Bytes message = opening.Slice(0, size);
+  if (status.ok() && size > opening.size()) {
     status = Allocate(size, &message);
     if (status.ok()) {
-      std::memcpy(message.data(), head.data(), head.size());
+      std::memcpy(message.data(), opening.data(), opening.size());
     }
   }
   if (!status.ok()) return Fail(From(peer, status));
   const Key key(peer, header.phase, header.piece);
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    incoming_[key] = {message, Parts(size), read.checksum};
+    incoming_[key] = {message, Parts(size, opening.size()), read.checksum};
+    sizes_[MessageOf(header, peer, false)] = size;
   }
   for (int part = 0; part < kPartsAtOnce; ++part) {
-    ReceiveRest(key, tag, message, part);
+    ReceiveRest(key, tag, message, opening.size(), part);
   }
 }
 
 void Mailbox::ReceiveRest(const Key& key, const std::string& tag,
-                          const Bytes& message, int64_t part) {
-  if (part >= Parts(message.size())) return;
-  ReceivePart(std::get<0>(key), PartTag(tag, part), Part(message, part),
-              monitor_, [this, key, tag, message, part] {
+                          const Bytes& message, int64_t received,
+                          int64_t part) {
+  if (part >= Parts(message.size(), received)) return;
+  ReceivePart(std::get<0>(key), PartTag(tag, part),
+              Part(message, received, part), monitor_,
+              [this, key, tag, message, received, part] {
                 {
                   std::lock_guard<std::mutex> lock(mutex_);
                   --incoming_[key].missing;
                 }
-                ReceiveRest(key, tag, message, part + kPartsAtOnce);
+                ReceiveRest(key, tag, message, received, part + kPartsAtOnce);
               });
 }
 
@@ -270,8 +308,10 @@ absl::Status Mailbox::Take(int peer, Phase phase, uint32_t piece,
 }
 
 absl::Status Mailbox::Flush() {
-  return Wait("a message was not taken by its receiver",
-              [this] { return pending_sends_.empty(); });
+  const absl::Status status = Wait("a message was not taken by its receiver",
+                                   [this] { return pending_sends_.empty(); });
+  if (status.ok() && history_) history_->EndExchange(sizes_);
+  return status;
 }
 
 }  // namespace tf_gc

@@ -16,26 +16,31 @@
 #include "absl/status/status.h"
 #include "ops/collectives/link_monitor.h"
 #include "ops/collectives/patience.h"
+#include "ops/collectives/size_history.h"
 #include "ops/collectives/transport.h"
 #include "ops/wire/bytes.h"
 #include "ops/wire/header.h"
 
 namespace tf_gc {
 
-// The messages of one exchange. The first kHeadSize bytes of a message go in
-// one transfer: its header tells the size, and what is missing comes in parts
-// of at most kPartSize, which are asked for as soon as the head has come, so
-// that they are under way while the op computes. Shorter messages are padded.
-// The first error of any transfer, or of patience, ends the exchange: every
-// later call returns it.
+// The messages of one exchange. A message goes in one transfer, its opening, if
+// it is no longer than the longest of the same messages of the last steps (see
+// SizeHistory), and is filled up with zeros to that; else its header, with
+// which the opening begins, tells the size, and what is missing comes in parts
+// of at most kPartSize, which are asked for as soon as the opening has come, so
+// that they are under way while the op computes. The first error of any
+// transfer, or of patience, ends the exchange: every later call returns it.
 class Mailbox {
  public:
-  // Small enough to cost nothing, large enough for the whole message of what
-  // workers agree on before a step, which then needs no second round trip.
+  // The shortest opening, and that of a message of which there is no history:
+  // small enough to cost nothing, large enough for the whole message of what
+  // workers agree on before a step.
   static constexpr int64_t kHeadSize = 64;
   // gRPC serialises a transfer as a whole before it sends any of it: of parts,
   // one can be serialised, sent and copied while the next is on its way.
   static constexpr int64_t kPartSize = int64_t{4} << 20;
+  // The longest opening: a part, and its header.
+  static constexpr int64_t kMaxOpeningSize = kHeadSize + kPartSize;
   // Of one message. The sender holds so many of them twice.
   static constexpr int kPartsAtOnce = 8;
 
@@ -44,10 +49,12 @@ class Mailbox {
 
   // The transport must outlive the mailbox. `patience` is that of each wait
   // since the last transfer has ended. All messages are of one step of the
-  // optimizer. `monitor`, which must outlive the mailbox too, sees what comes
-  // after the heads of messages: their senders have it ready.
+  // optimizer. `history` and `monitor` must outlive the mailbox too. The
+  // monitor sees what comes after openings: senders have that ready. Without a
+  // history these have kHeadSize bytes.
   Mailbox(Transport* transport, const Patience& patience, Report report,
-          uint32_t step = 0, LinkMonitor* monitor = nullptr);
+          uint32_t step = 0, LinkMonitor* monitor = nullptr,
+          SizeHistory* history = nullptr);
   Mailbox(Transport* transport, double timeout_seconds)
       : Mailbox(transport, Patience(timeout_seconds), nullptr) {}
 
@@ -55,13 +62,11 @@ class Mailbox {
   ~Mailbox();
 
   // Makes a message of the header.size bytes at the beginning of `buffer`: the
-  // header is written there, with the checksum of what follows, and padding
-  // behind. The buffer has room for the message, and for kHeadSize bytes at
-  // least.
+  // header is written there, with the checksum of what follows.
   Bytes Seal(Header header, const Bytes& buffer) const;
 
-  // Sends the peers a message that was sealed, or taken.
-  void Send(const std::vector<int>& peers, Phase phase, uint32_t piece,
+  // Sends the peers a message that was sealed with this header, or taken.
+  void Send(const std::vector<int>& peers, const Header& header,
             const Bytes& message);
 
   // Begins to receive the message that agrees with `header` but for its size.
@@ -70,7 +75,8 @@ class Mailbox {
   // Waits for an expected message. *message is the whole of it.
   absl::Status Take(int peer, Phase phase, uint32_t piece, Bytes* message);
 
-  // Waits until the peers have taken everything that was sent.
+  // Waits until the peers have taken everything that was sent: the end of the
+  // exchange, whose sizes become history.
   absl::Status Flush();
 
   // What was handed to the transport, and what it has brought.
@@ -106,11 +112,13 @@ class Mailbox {
                 const Bytes& part);
   void ReceivePart(int peer, const std::string& tag, const Bytes& part,
                    LinkMonitor* monitor, std::function<void()> then);
-  void OnHead(int peer, const Header& header, int64_t max_size,
-              const std::string& tag, const Bytes& head);
-  // Receives every kPartsAtOnce-th part of the message, from `part` on.
+  void OnOpening(int peer, const Header& header, int64_t max_size,
+                 const std::string& tag, const Bytes& opening);
+  // Receives every kPartsAtOnce-th part of what is missing behind the first
+  // `received` bytes of the message, from `part` on.
   void ReceiveRest(const Key& key, const std::string& tag, const Bytes& message,
-                   int64_t part);
+                   int64_t received, int64_t part);
+  int64_t OpeningSize(const SizeHistory::Message& message) const;
   void CountReceived(int64_t size);
   // An error of what has come from a peer.
   absl::Status From(int peer, const absl::Status& status) const;
@@ -130,10 +138,12 @@ class Mailbox {
   const Report report_;
   const uint32_t step_;
   LinkMonitor* const monitor_;
+  SizeHistory* const history_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Key, Incoming> incoming_;
+  SizeHistory::Sizes sizes_;  // of this exchange's messages
   absl::Status status_;
   Patience patience_;
   int pending_ = 0;  // callbacks to come, of sends and receives

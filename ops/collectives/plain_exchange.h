@@ -15,10 +15,12 @@ namespace tf_gc {
 // The most bytes that any rank may send.
 inline constexpr int64_t kMaxPlainBytes = (int64_t{1} << 31) - 1;
 
-// Every rank sends its `size` bytes, of which the others do not know how many
-// they are, to each other rank: one hop. (*gathered)[r] are rank r's, with
-// those of this rank among them. `round` is that of Exchange. No rank sends
-// more than max_bytes: InvalidArgument where it would, DataLoss at the others.
+// Every rank gets the `size` bytes of each other rank, of which it does not
+// know how many they are. (*gathered)[r] are rank r's, with those of this rank
+// among them. Where ranks * max_bytes is small, at most 64 KiB, that takes
+// log2(ranks) hops, rounded up, of one message each; else one hop of ranks - 1
+// messages. `round` is that of Exchange. No rank sends more than max_bytes:
+// InvalidArgument where it would, DataLoss at the others.
 absl::Status AllGather(const uint8_t* data, int64_t size, int rank, int ranks,
                        uint32_t round, Mailbox* mailbox,
                        std::vector<Bytes>* gathered,

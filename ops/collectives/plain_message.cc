@@ -3,16 +3,20 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc {
 
+absl::Status PlainMessage::CheckSize(int64_t size, int64_t max_bytes) {
+  if (size <= max_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("data must have at most ", max_bytes, " bytes, got ", size));
+}
+
 absl::Status PlainMessage::Make(const uint8_t* data, int64_t size,
                                 const Mailbox& mailbox, Bytes* message) const {
-  if (size > max_bytes_) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "data must have at most ", max_bytes_, " bytes, got ", size));
-  }
-  const Bytes buffer(std::max(kHeaderSize + size, Mailbox::kHeadSize));
+  TF_GC_RETURN_IF_ERROR(CheckSize(size, max_bytes_));
+  const Bytes buffer(kHeaderSize + size);
   std::copy_n(data, size, buffer.data() + kHeaderSize);
   Header header = header_;
   header.size = kHeaderSize + size;
@@ -22,7 +26,7 @@ absl::Status PlainMessage::Make(const uint8_t* data, int64_t size,
 
 void PlainMessage::Send(const std::vector<int>& peers, const Bytes& message,
                         Mailbox* mailbox) const {
-  mailbox->Send(peers, header_.phase, header_.piece, message);
+  mailbox->Send(peers, header_, message);
 }
 
 void PlainMessage::Expect(int peer, Mailbox* mailbox) const {

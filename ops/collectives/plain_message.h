@@ -26,6 +26,9 @@ class PlainMessage {
             /*checksum=*/0,
             /*size=*/0} {}
 
+  // InvalidArgument unless a rank may send so many bytes.
+  static absl::Status CheckSize(int64_t size, int64_t max_bytes);
+
   // InvalidArgument for too many.
   absl::Status Make(const uint8_t* data, int64_t size, const Mailbox& mailbox,
                     Bytes* message) const;

@@ -28,7 +28,8 @@ class Transport {
   // Calls `done` when the peer has taken the bytes.
   virtual void Send(int peer, const std::string& tag, const Bytes& bytes,
                     Done done) = 0;
-  // Calls `done` when all of `bytes` has been filled.
+  // Calls `done` when all of `bytes` has been filled; with an error if the peer
+  // has sent more or fewer.
   virtual void Receive(int peer, const std::string& tag, const Bytes& bytes,
                        Done done) = 0;
   // Makes every transfer that is under way, and every later one, fail soon.

@@ -11,11 +11,7 @@ absl::Status TreeAllReduce(Exchange* exchange) {
   const int ranks = exchange->ranks();
   const BinomialTree tree(exchange->rank(), ranks);
   const std::vector<int>& children = tree.children();
-  Pieces pieces;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const Pieces shard = exchange->shard(rank);
-    pieces.insert(pieces.end(), shard.begin(), shard.end());
-  }
+  const Pieces pieces = exchange->shard(0);  // there is no other
 
   const auto subtree = [&](size_t child) {
     return Aggregate::Partial(tree.subtree_size(child));

@@ -27,13 +27,15 @@ absl::Status AllReduceOp::Run(tensorflow::OpKernelContext* context,
                      " tensors for a bucket of ", variables, " variables"));
   }
   std::vector<int64_t> sizes;
+  int64_t bytes = 0;
   for (const tensorflow::Tensor& gradient : gradients) {
     sizes.push_back(gradient.NumElements());
+    bytes += gradient.TotalBytes();
   }
   return AllReduce(context, [&](Hop* hop) {
     std::vector<VariableTraffic> traffic;
     TF_RETURN_IF_ERROR(tf_gc::AllReduce(
-        sizes, {TopologyKind::kSharded}, session->rank, session->ranks,
+        sizes, DefaultTopology(*hop, bytes), session->rank, session->ranks,
         session->round, hop, session->mailbox, &traffic));
     session->traffic.steps = 1;
     for (int v = 0; v < variables; ++v) {

@@ -11,8 +11,8 @@
 
 namespace tf_gc {
 
-// One step of a bucket in one exchange, on the sharded server, through the hop
-// that a subclass makes.
+// One step of a bucket in one exchange, on the default topology of the hop that
+// a subclass makes.
 //
 // Inputs: `gradients` (a list), `bucket`, and the subclass's. Attributes: those
 // of ExchangeOp, and reduce_op.

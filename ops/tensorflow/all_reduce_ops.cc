@@ -45,6 +45,7 @@ REGISTER_OP("TfGc>Bucket")
     .Attr("key: string")
     .Attr("variables: int >= 1")
     .Attr("label: string = ''")
+    .Attr("measures_links: bool = false")
     .Output("bucket: resource")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
@@ -56,6 +57,8 @@ It orders them, and counts what they send. It lives as long as its handle.
 key: Name of the bucket, the same on all workers, and no other bucket's.
 variables: Number of variables in the bucket.
 label: What warnings call the bucket; its key if empty.
+measures_links: Whether the head of a message always comes in a transfer of its
+  own, so that the time of what follows is the network's alone (NetworkSamples).
 bucket: Handle for the exchanges of this bucket.
 )");
 
@@ -118,7 +121,8 @@ TF_GC_ALL_REDUCE_OP("TfGc>ExactAllReduce")
     .Doc(R"(
 Adds up a bucket of gradients over the workers of a group, uncompressed.
 
-Values are added in float32 and rounded once. All workers get the same bits.
+Values are added in float32, and rounded once where the bucket has more than 64
+KiB, else at every hop of a tree. All workers get the same bits.
 
 gradients: Gradients of the bucket's variables, of the same types and shapes
   everywhere.

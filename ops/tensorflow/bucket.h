@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/collectives/size_history.h"
 #include "tensorflow/core/framework/resource_base.h"
 
 namespace tf_gc {
@@ -55,11 +56,14 @@ struct Traffic {
 class Bucket : public tensorflow::ResourceBase {
  public:
   // `key` names the bucket in the messages: the same on all workers, and no
-  // other bucket's. `label` says in warnings what is in it.
-  Bucket(std::string key, int variables, std::string label)
+  // other bucket's. `label` says in warnings what is in it. Where links are
+  // measured, sizes of messages have no history, so that what follows their
+  // heads tells how long it takes.
+  Bucket(std::string key, int variables, std::string label, bool measures_links)
       : key_(std::move(key)),
         variables_(variables),
         label_(std::move(label)),
+        measures_links_(measures_links),
         traffic_(variables) {}
 
   std::string DebugString() const override { return "tf_gc bucket " + key_; }
@@ -68,9 +72,18 @@ class Bucket : public tensorflow::ResourceBase {
   int variables() const { return variables_; }
   const std::string& label() const { return label_; }
 
-  // The optimizer's step that the next exchanges belong to.
-  void set_step(int64_t step) { step_ = step; }
+  // The next exchanges belong to this step of the optimizer.
+  void BeginStep(int64_t step) {
+    step_ = step;
+    has_steps_ = true;
+    history_.BeginStep();
+  }
   int64_t step() const { return step_; }
+
+  // That of the messages' sizes; null if there is none.
+  SizeHistory* history() {
+    return has_steps_ && !measures_links_ ? &history_ : nullptr;
+  }
 
   // Held while an exchange is under way.
   std::mutex& exchange_mutex() { return exchange_mutex_; }
@@ -100,7 +113,10 @@ class Bucket : public tensorflow::ResourceBase {
   const std::string key_;
   const int variables_;
   const std::string label_;
+  const bool measures_links_;
   std::atomic<int64_t> step_{0};
+  std::atomic<bool> has_steps_{false};  // else no exchange is known again
+  SizeHistory history_;
   std::mutex exchange_mutex_;
   mutable std::mutex mutex_;  // of the traffic
   Traffic traffic_;

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/device.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -55,6 +56,11 @@ bool InTaskOrder(const CollGroupMember& a, const CollGroupMember& b) {
   return key(a) < key(b);
 }
 
+// Whether the runtime says that the two ends of a transfer do not agree.
+bool IsOfAnotherSize(const absl::Status& status) {
+  return absl::StrContains(status.message(), "Tensor Size Mismatch");
+}
+
 }  // namespace
 
 CollectiveTransport::CollectiveTransport(
@@ -99,8 +105,18 @@ void CollectiveTransport::Receive(int peer, const std::string& tag,
       device_, /*to_device_ctx=*/nullptr, AllocatorAttributes(), tensor.get(),
       DeviceLocality(),
       /*dev_to_dev_stream_index=*/0, &cancellation_,
-      [self = shared_from_this(), tensor,
-       done = std::move(done)](const absl::Status& status) { done(status); });
+      [self = shared_from_this(), tensor, peer,
+       done = std::move(done)](const absl::Status& status) {
+        done(IsOfAnotherSize(status)
+                 ? absl::DataLossError(absl::StrCat(
+                       "from ", self->PeerName(peer),
+                       ": a message has not the size that it should have. The "
+                       "workers must run the same program in the same order; "
+                       "where a step was cancelled on one of them, or "
+                       "repeated, start all of them again from a checkpoint. ",
+                       status.message()))
+                 : status);
+      });
 }
 
 }  // namespace tf_gc

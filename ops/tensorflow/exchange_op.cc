@@ -192,7 +192,8 @@ absl::Status ExchangeOp::RunInGroup(OpKernelContext* context,
       [&](const std::string& what, double seconds) {
         Warn(*bucket, what, seconds);
       },
-      static_cast<uint32_t>(bucket->step()), LinkMonitor::OfProcess());
+      static_cast<uint32_t>(bucket->step()), LinkMonitor::OfProcess(),
+      bucket->history());
   Session session = {transport->rank(), transport->size(),
                      static_cast<uint32_t>(bucket->traffic().exchanges),
                      &mailbox, Traffic(bucket->variables())};

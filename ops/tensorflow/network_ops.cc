@@ -42,7 +42,7 @@ Returns how long what came over this process's link took, and forgets it.
 
 samples: Matrix of three columns, the oldest row first: the bytes that came
   while the link was busy, for how many seconds it was, and in how many
-  transfers. Heads of messages do not count: a receiver waits for them.
+  transfers. The first of a message does not count: a receiver waits for it.
 )");
 
 REGISTER_OP("TfGc>TimeWaited")

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
@@ -20,15 +21,16 @@ using Data = std::vector<std::vector<uint8_t>>;  // of every rank
 std::vector<absl::Status> Gather(const Data& data, InProcessNetwork* network,
                                  std::vector<Data>* gathered,
                                  double timeout_seconds = kTimeoutSeconds,
-                                 const std::vector<uint32_t>& rounds = {}) {
+                                 const std::vector<uint32_t>& rounds = {},
+                                 int64_t max_bytes = kMaxPlainBytes) {
   const int ranks = data.size();
   gathered->assign(ranks, {});
   return RunRanks(ranks, network, [&](int rank) {
     Mailbox mailbox(network->transport(rank), timeout_seconds);
     std::vector<Bytes> parts;
-    const absl::Status status =
-        AllGather(data[rank].data(), data[rank].size(), rank, ranks,
-                  rounds.empty() ? 0 : rounds[rank], &mailbox, &parts);
+    const absl::Status status = AllGather(
+        data[rank].data(), data[rank].size(), rank, ranks,
+        rounds.empty() ? 0 : rounds[rank], &mailbox, &parts, max_bytes);
     for (const Bytes& part : parts) {
       (*gathered)[rank].emplace_back(part.data(), part.data() + part.size());
     }
@@ -59,6 +61,59 @@ TEST(AllGatherTest, GivesAllRanksTheBytesOfAllInTheirOrder) {
       }
       for (const Data& all : gathered) EXPECT_EQ(all, data);
     }
+  }
+}
+
+constexpr int64_t kFewBytes = 2000;
+
+TEST(AllGatherTest, FewBytesTakeAMessageForEachDoubling) {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
+    const Data data = RandomData(ranks, ranks);
+    InProcessNetwork network(ranks);
+    std::vector<int> messages(ranks);
+    network.SetFault([&](Transfer* transfer) {
+      transfer->overtakable = true;
+      if (transfer->tag.find("rest") == std::string::npos) {
+        ++messages[transfer->source];
+      }
+    });
+    std::vector<Data> gathered;
+    for (const absl::Status& status :
+         Gather(data, &network, &gathered, kTimeoutSeconds, {}, kFewBytes)) {
+      EXPECT_TRUE(status.ok()) << status;
+    }
+    for (const Data& all : gathered) EXPECT_EQ(all, data);
+    int hops = 0;
+    while (1 << hops < ranks) ++hops;
+    EXPECT_THAT(messages, ::testing::Each(hops));
+  }
+}
+
+TEST(AllGatherTest, PartsThatAreNotThoseOfTheMessageAreDataLoss) {
+  const struct {
+    uint32_t size;  // of the first of two parts, of 4 bytes each
+    const char* message;
+  } parts[] = {
+      {3, "part 1 of 2 has"},
+      {2001, "part 0 of 2 has 2001 bytes of at most 2000"},
+      {12, "part 1 of 2 has 0 bytes of at most 2000, and 0 are left"},
+      {0, "are behind its last part"},
+  };
+  for (const auto& [size, message] : parts) {
+    InProcessNetwork network(4);
+    network.SetFault([&](Transfer* transfer) {
+      if (transfer->tag != "contribution:1" || transfer->destination != 0) {
+        return;
+      }
+      std::memcpy(&transfer->bytes[kHeaderSize], &size, sizeof(size));
+      SealAgain(transfer);
+    });
+    std::vector<Data> gathered;
+    const Data data(4, std::vector<uint8_t>(4, 0));
+    ExpectDataLoss(
+        Gather(data, &network, &gathered, kTimeoutSeconds, {}, kFewBytes)[0],
+        message);
   }
 }
 

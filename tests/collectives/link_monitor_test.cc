@@ -150,8 +150,7 @@ TEST(MailboxMonitorTest, SeesWhatFollowsTheHeads) {
     receiver.Expect(0, header, size);
     milliseconds += 1000;  // it waits for the head
     header.size = size;
-    sender.Send({1}, header.phase, header.piece,
-                sender.Seal(header, Bytes(size + Mailbox::kHeadSize)));
+    sender.Send({1}, header, sender.Seal(header, Bytes(size)));
     Bytes message;
     ASSERT_TRUE(receiver.Take(0, header.phase, header.piece, &message).ok());
   }
@@ -171,7 +170,7 @@ TEST(MailboxMonitorTest, SeesPartsOfAMessageAsOneInterval) {
   receiver.Expect(0, header, kSize);
   header.size = kSize;
   const Bytes message(kSize);
-  sender.Send({1}, header.phase, 0, sender.Seal(header, message));
+  sender.Send({1}, header, sender.Seal(header, message));
   Bytes taken;
   ASSERT_TRUE(receiver.Take(0, header.phase, 0, &taken).ok());
   int64_t bytes = 0, transfers = 0;
@@ -200,7 +199,7 @@ TEST(MailboxMonitorTest, AnExchangeThatFailsLeavesNoIntervalOpen) {
     header.codec = Codec::kBytes;
     receiver.Expect(0, header, 1000);
     header.size = 1000;
-    sender.Send({1}, header.phase, 0, sender.Seal(header, Bytes(1000)));
+    sender.Send({1}, header, sender.Seal(header, Bytes(1000)));
     Bytes message;
     EXPECT_EQ(receiver.Take(0, header.phase, 0, &message).ok(), !fails);
   }

@@ -46,8 +46,7 @@ Bytes MakeMessage(int64_t size) {
 
 void SendMessage(const std::vector<int>& peers, const Header& header,
                  const Bytes& buffer, Mailbox* mailbox) {
-  mailbox->Send(peers, header.phase, header.piece,
-                mailbox->Seal(header, buffer));
+  mailbox->Send(peers, header, mailbox->Seal(header, buffer));
 }
 
 void ExpectIsMessage(const Bytes& message, int64_t size) {
@@ -131,6 +130,7 @@ TEST_F(MailboxTest, LongerMessageIsAHeadAndARemainder) {
 // A message in which every eight bytes tell where they belong.
 Bytes MakeLongMessage(int64_t size) {
   const Bytes message(size);
+  std::memset(message.data(), 0, size);
   for (int64_t i = kHeaderSize; i + 8 <= size; i += 8) {
     std::memcpy(message.data() + i, &i, 8);
   }
@@ -178,6 +178,88 @@ TEST(LongMessageTest, OnlySomePartsAreUnderWayAtOnce) {
   Bytes message;
   EXPECT_EQ(receiver.Take(0, Phase::kContribution, 0, &message).code(),
             absl::StatusCode::kDeadlineExceeded);
+}
+
+// Steps of one message from rank 0 to rank 1, whose sizes both remember.
+class RememberingTest : public testing::Test {
+ protected:
+  // What the transport was handed for a message of this size.
+  std::vector<int64_t> Step(int64_t size, Phase phase = Phase::kContribution) {
+    InProcessNetwork network(2);
+    std::vector<int64_t> sizes;
+    network.SetFault([&](Transfer* transfer) {
+      sizes.push_back(transfer->bytes.size());
+      for (int64_t i = size; i < sizes[0]; ++i) {
+        EXPECT_EQ(transfer->bytes[i], 0) << "padding";
+      }
+    });
+    const auto mailbox = [&](int rank) {
+      SizeHistory* const history = &histories_[ranks_[rank]];
+      history->BeginStep();
+      return std::make_unique<Mailbox>(network.transport(rank), Patience(5),
+                                       nullptr, 0, nullptr, history);
+    };
+    const auto sender = mailbox(0), receiver = mailbox(1);
+    receiver->Expect(0, MakeHeader(0, phase), size);
+    SendMessage({1}, MakeHeader(size, phase), MakeLongMessage(size),
+                sender.get());
+    Bytes message;
+    EXPECT_TRUE(receiver->Take(0, phase, 0, &message).ok());
+    EXPECT_EQ(message.size(), size);
+    const Bytes expected = MakeLongMessage(size);
+    EXPECT_EQ(std::memcmp(message.data() + kHeaderSize,
+                          expected.data() + kHeaderSize, size - kHeaderSize),
+              0);
+    EXPECT_TRUE(sender->Flush().ok());
+    EXPECT_TRUE(receiver->Flush().ok());
+    return sizes;
+  }
+
+  SizeHistory histories_[2];
+  int ranks_[2] = {0, 1};  // whose histories they have
+};
+
+TEST_F(RememberingTest, MessageNoLongerThanTheLastOnesIsOneTransfer) {
+  EXPECT_THAT(Step(600), ElementsAre(64, 536));
+  EXPECT_THAT(Step(600), ElementsAre(600));
+  EXPECT_THAT(Step(500), ElementsAre(600));
+  EXPECT_THAT(Step(40), ElementsAre(600));
+}
+
+TEST_F(RememberingTest, LongerMessageHasARest) {
+  Step(600);
+  EXPECT_THAT(Step(601), ElementsAre(600, 1));
+  EXPECT_THAT(Step(700), ElementsAre(601, 99));
+}
+
+TEST_F(RememberingTest, OpeningIsAHeadAtLeastAndAPartAtMost) {
+  constexpr int64_t kMost = Mailbox::kMaxOpeningSize;
+  Step(33);
+  EXPECT_THAT(Step(33, Phase::kContribution), ElementsAre(64));
+  Step(2 * kMost);
+  EXPECT_THAT(Step(kMost + 5), ElementsAre(kMost, 5));
+}
+
+TEST_F(RememberingTest, ResultsAreRememberedWhoeverSendsThem) {
+  Step(600, Phase::kSum);
+  std::swap(ranks_[0], ranks_[1]);
+  EXPECT_THAT(Step(600, Phase::kSum), ElementsAre(600));
+}
+
+TEST_F(RememberingTest, WorkersThatRememberOtherSizesGetAnError) {
+  histories_[0].EndExchange(
+      {{{Codec::kThreeLc, Phase::kContribution, 0, 1, true}, 600}});
+  InProcessNetwork network(2);
+  histories_[0].BeginStep();
+  Mailbox sender(network.transport(0), Patience(5), nullptr, 0, nullptr,
+                 &histories_[0]);
+  Mailbox receiver(network.transport(1), Patience(5), nullptr, 0, nullptr,
+                   &histories_[1]);
+  receiver.Expect(0, MakeHeader(0), kMaxSize);
+  SendMessage({1}, MakeHeader(80), MakeMessage(80), &sender);
+  Bytes message;
+  EXPECT_FALSE(receiver.Take(0, Phase::kContribution, 0, &message).ok());
+  EXPECT_FALSE(sender.Flush().ok());
 }
 
 TEST_F(MailboxTest, CountsWhatTheTransportWasHanded) {

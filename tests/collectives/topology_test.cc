@@ -124,6 +124,17 @@ TEST(TopologyTest, AllReduceRefusesRowsThatMakeNoTorusOfTheRanks) {
                   "rows must be 1");
 }
 
+TEST(TopologyTest, FewBytesTakeATreeWhereTheHopRunsOnOne) {
+  float value = 0;
+  ExactHop exact({Exact<float>{&value, &value}});
+  std::vector<ThreeLcVariable> variables = {
+      {1, &value, &value, &value, &value}};
+  ThreeLcHop three_lc(&variables, 1, 1, nullptr);
+  EXPECT_EQ(DefaultTopology(exact, 1 << 16).kind, TopologyKind::kTree);
+  EXPECT_EQ(DefaultTopology(exact, (1 << 16) + 1).kind, TopologyKind::kSharded);
+  EXPECT_EQ(DefaultTopology(three_lc, 4).kind, TopologyKind::kSharded);
+}
+
 TEST(TopologyTest, RowsMustMakeATorusOfTheWorkers) {
   for (const int rows : {0, -1, 3, 5, 8}) {
     ExpectIsRefused("torus", rows, 4,

@@ -30,7 +30,8 @@ class _Received(Exchange):
     others: tuple[tf.Tensor, ...] = ()
     sent: list[tf.Tensor] = dataclasses.field(default_factory=list)
 
-    def _all_gather_bytes(self, data):
+    def _all_gather_bytes(self, data, max_bytes=None):
+        del max_bytes
         self.sent.append(data)
         messages = [data, *self.others]
         return tf.concat(messages, 0), tf.stack([tf.size(m, tf.int64) for m in messages])

@@ -1,4 +1,4 @@
-// Receives bytes as the messages of an all-gather and of a broadcast: heads,
+// Receives bytes as the messages of all-gathers and of a broadcast: openings,
 // and what is to follow them. Whatever the bytes are, the result is an error
 // that says so, or just the bytes behind the headers.
 
@@ -52,12 +52,13 @@ std::vector<uint8_t> Copy(const Bytes& bytes) {
 }
 
 // The body of the message that is at the beginning of `data`, which moves
-// behind it.
-std::vector<uint8_t> Body(const uint8_t** data) {
+// behind it, and behind its opening.
+std::vector<uint8_t> Body(const uint8_t** data,
+                          int64_t opening = Mailbox::kHeadSize) {
   uint64_t size;
   std::memcpy(&size, *data + 24, sizeof(size));
   const std::vector<uint8_t> body(*data + kHeaderSize, *data + size);
-  *data += std::max<int64_t>(size, Mailbox::kHeadSize);
+  *data += std::max<int64_t>(size, opening);
   return body;
 }
 
@@ -68,9 +69,17 @@ void CheckRefusal(const absl::Status& status) {
 
 constexpr int64_t kMaxBytes = 1 << 16;
 
-void FuzzAllGather(const uint8_t* data, size_t size) {
+// The peers' last messages had `opening` bytes.
+void FuzzAllGather(const uint8_t* data, size_t size, int64_t opening) {
   Sequence transport(data, size);
-  Mailbox mailbox(&transport, /*timeout_seconds=*/0);
+  SizeHistory history;
+  for (const int peer : {1, 2}) {
+    history.BeginStep();
+    history.EndExchange(
+        {{{Codec::kBytes, Phase::kContribution, 0, peer, false}, opening}});
+  }
+  history.BeginStep();
+  Mailbox mailbox(&transport, Patience(0), nullptr, 0, nullptr, &history);
   const std::vector<uint8_t> own = {1, 2, 3};
   std::vector<Bytes> gathered;
   const absl::Status status =
@@ -78,8 +87,29 @@ void FuzzAllGather(const uint8_t* data, size_t size) {
                 &gathered, kMaxBytes);
   if (!status.ok()) return CheckRefusal(status);
   Check(Copy(gathered[0]) == own);
-  Check(Copy(gathered[1]) == Body(&data));
-  Check(Copy(gathered[2]) == Body(&data));
+  Check(Copy(gathered[1]) == Body(&data, opening));
+  Check(Copy(gathered[2]) == Body(&data, opening));
+}
+
+// In which messages have several parts.
+void FuzzAllGatherOfFewBytes(const uint8_t* data, size_t size) {
+  constexpr int64_t kFewBytes = 100;
+  Sequence transport(data, size);
+  Mailbox mailbox(&transport, /*timeout_seconds=*/0);
+  const std::vector<uint8_t> own = {1, 2, 3};
+  std::vector<Bytes> gathered;
+  const absl::Status status =
+      AllGather(own.data(), own.size(), /*rank=*/0, /*ranks=*/4, kRound,
+                &mailbox, &gathered, kFewBytes);
+  if (!status.ok()) return CheckRefusal(status);
+  Check(Copy(gathered[0]) == own);
+  int64_t bytes = 0;
+  for (int rank = 1; rank < 4; ++rank) {
+    Check(gathered[rank].size() <= kFewBytes);
+    bytes += 4 + gathered[rank].size();
+  }
+  const size_t first = Body(&data).size();
+  Check(bytes == static_cast<int64_t>(first + Body(&data).size()));
 }
 
 void FuzzBroadcast(const uint8_t* data, size_t size) {
@@ -98,7 +128,9 @@ void FuzzBroadcast(const uint8_t* data, size_t size) {
 }  // namespace tf_gc
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  tf_gc::FuzzAllGather(data, size);
+  tf_gc::FuzzAllGather(data, size, tf_gc::Mailbox::kHeadSize);
+  tf_gc::FuzzAllGather(data, size, /*opening=*/100);
+  tf_gc::FuzzAllGatherOfFewBytes(data, size);
   tf_gc::FuzzBroadcast(data, size);
   return 0;
 }

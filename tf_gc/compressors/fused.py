@@ -99,13 +99,12 @@ def _agree(finite, statistics, exchange):
     shape = [exchange.workers, *statistics.shape]
     messages = exchange.all_gather(tf.concat([flags, to_bytes(statistics)], 0))
     variables = len(exchange.sizes)
-    flags, others = tf.split(messages, [-(-variables // 8), -1], axis=1)
-    everywhere = [
-        ops.sign_unpack(of_worker, variables) > 0
-        for of_worker in tf.unstack(flags, exchange.workers)
-    ]
+    size = -(-variables // 8)
+    flags, others = tf.split(messages, [size, -1], axis=1)
+    signs = ops.sign_unpack(tf.reshape(flags, [-1]), exchange.workers * size * 8)
+    everywhere = tf.reduce_all(tf.reshape(signs > 0, [exchange.workers, -1]), axis=0)
     return dataclasses.replace(
         exchange,
-        finite=tf.reduce_all(tf.stack(everywhere), axis=0),
+        finite=everywhere[:variables],
         statistics=from_bytes(others, tf.float32, shape),
     )

@@ -29,13 +29,17 @@ def decode_all(
     """
     messages = exchange.all_gather(tf.concat([to_bytes(scales), codes], 0))
     header = scales.shape.num_elements() * scales.dtype.size
-    shares = []
-    for message in tf.unstack(messages, exchange.workers):
-        theirs = from_bytes(message[:header], scales.dtype, scales.shape)
+
+    def share_of(rank):
+        theirs = from_bytes(messages[rank, :header], scales.dtype, scales.shape)
         are_scales = tf.reduce_all(theirs >= least)
         theirs = received(theirs, are_scales, f"scales: one is NaN, or less than {least}")
-        shares.append(decode(theirs, message[header:]))
-    total = shares[0]
-    for share in shares[1:]:
-        total += share
-    return total, shares[exchange.rank]
+        return decode(theirs, messages[rank, header:])
+
+    def add(so_far, rank):
+        total, own = so_far
+        share = share_of(rank)
+        return total + share, tf.cond(rank == exchange.rank, lambda: share, lambda: own)
+
+    zeros = tf.zeros([exchange.size])
+    return exchange.fold(add, (zeros, zeros))

@@ -65,14 +65,16 @@ class SampledTopK(FusedCompressor):
         sent = tf.boolean_mask(values, selected)
         messages = exchange.all_gather_unequal(tf.concat([bitmap, to_bytes(sent)], 0))
 
-        total = tf.zeros([exchange.size])
         header = (exchange.size + 7) // 8
-        for message in messages:
+
+        def add(total, rank):
+            message = messages[rank]
             where = tf.where(ops.sign_unpack(message[:header], exchange.size) > 0)
             are_whole = tf.size(message) == header + 4 * tf.shape(where)[0]
             theirs = received(message[header:], are_whole, "values: not one for each bit")
-            theirs = from_bytes(theirs, tf.float32, [-1])
-            total = tf.tensor_scatter_nd_add(total, where, theirs)
+            return tf.tensor_scatter_nd_add(total, where, from_bytes(theirs, tf.float32, [-1]))
+
+        total = exchange.fold(add, tf.zeros([exchange.size]))
         return total, tf.where(selected, 0.0, values)
 
     def _select(self, magnitudes, name, exchange):

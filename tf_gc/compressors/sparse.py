@@ -76,7 +76,7 @@ def top_k(
 
 
 def scatter(indices: tf.Tensor, values: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns a vector [size] with the values at the indices, and zeros elsewhere."""
+    """Returns a vector [size] with the sums of values at the indices, and zeros elsewhere."""
     return tf.scatter_nd(indices[:, tf.newaxis], values, [size])
 
 
@@ -175,9 +175,11 @@ def gather(selected, indices, count, exchange):
     packed = ops.pack_indices(indices, exchange.size)
     messages = exchange.all_gather(tf.concat([packed, to_bytes(selected)], 0))
     packed, selected = tf.split(messages, [tf.size(packed), -1], axis=1)
-    selected = from_bytes(selected, tf.float32, [exchange.workers, -1])
-    total = tf.zeros([exchange.size])
-    for worker in range(exchange.workers):
-        where = ops.unpack_indices(packed[worker], count, exchange.size)
-        total = tf.tensor_scatter_nd_add(total, where[:, tf.newaxis], selected[worker])
-    return total
+    selected = from_bytes(selected, tf.float32, [-1])
+    where = tf.map_fn(
+        lambda of_worker: ops.unpack_indices(of_worker, count, exchange.size),
+        packed,
+        fn_output_signature=tf.TensorSpec([None], tf.int32),
+    )
+    # Adds one after the other, in the order of ranks.
+    return scatter(tf.reshape(where, [-1]), selected, exchange.size)

@@ -1,0 +1,61 @@
+// How many transfers a step takes: each is a remote call.
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/collectives/exact_hop.h"
+#include "ops/collectives/size_history.h"
+#include "tests/collectives/testing.h"
+
+namespace tf_gc {
+namespace {
+
+using ::testing::Each;
+
+// The transfers that each rank sends in the second step of a bucket in which
+// every message is longer than a head.
+std::vector<int> TransfersOfAStep(int ranks, const Topology& topology) {
+  const int64_t values = 32 * ranks;
+  InProcessNetwork network(ranks);
+  std::vector<int> transfers;
+  network.SetFault([&](Transfer* transfer) { ++transfers[transfer->source]; });
+  std::deque<SizeHistory> histories(ranks);
+  for (uint32_t step = 0; step < 2; ++step) {
+    transfers.assign(ranks, 0);
+    for (const absl::Status& status : RunRanks(ranks, &network, [&](int rank) {
+           std::vector<float> gradient(values, 1);
+           ExactHop hop({Exact<float>{gradient.data(), gradient.data()}});
+           histories[rank].BeginStep();
+           Mailbox mailbox(network.transport(rank), Patience(kTimeoutSeconds),
+                           nullptr, step, nullptr, &histories[rank]);
+           std::vector<VariableTraffic> traffic;
+           return AllReduce({values}, topology, rank, ranks, step, &hop,
+                            &mailbox, &traffic);
+         })) {
+      EXPECT_TRUE(status.ok()) << status;
+    }
+  }
+  return transfers;
+}
+
+TEST(TransferCountTest, AMessageIsOneTransfer) {
+  for (const int ranks : {2, 4, 16}) {
+    EXPECT_THAT(TransfersOfAStep(ranks, kSharded), Each(2 * (ranks - 1)));
+    EXPECT_THAT(TransfersOfAStep(ranks, kRing), Each(2 * (ranks - 1)));
+  }
+}
+
+TEST(TransferCountTest, ATreeTakesOneUpAndOneDownForEachRankButTheRoot) {
+  for (const int ranks : {2, 4, 16}) {
+    int total = 0;
+    for (const int sent : TransfersOfAStep(ranks, kTree)) total += sent;
+    EXPECT_EQ(total, 2 * (ranks - 1));
+  }
+}
+
+}  // namespace
+}  // namespace tf_gc
