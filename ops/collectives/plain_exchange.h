@@ -18,7 +18,8 @@ inline constexpr int64_t kMaxPlainBytes = (int64_t{1} << 31) - 1;
 // Every rank sends its `size` bytes, of which the others do not know how many
 // they are, to each other rank: one hop. (*gathered)[r] are rank r's, with
 // those of this rank among them. `round` is that of Exchange. No rank sends
-// more than max_bytes: InvalidArgument where it would, DataLoss at the others.
+// more than max_bytes: InvalidArgument where it would, ResourceExhausted at the
+// others.
 absl::Status AllGather(const uint8_t* data, int64_t size, int rank, int ranks,
                        uint32_t round, Mailbox* mailbox,
                        std::vector<Bytes>* gathered,
