@@ -239,7 +239,7 @@ absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
     model_.Capture(values);
     return absl::OkStatus();
   }
-  model_.Publish(changes, publication.step);
+  model_.Publish(changes, step_);
   for (auto& [number, channel] : channels_) EndRound(channel.get());
   updates_due_ -= publication.updates;
   updates_while_encoding_ = updates_due_;
@@ -263,7 +263,7 @@ absl::Status Server::PreparePublication(const std::vector<uint32_t>& ids,
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<const Variable*> variables;
   TF_GC_RETURN_IF_ERROR(FindThoseLeft(ids, &variables));
-  *publication = {{}, IsVersionDue(), updates_due_, step_};
+  *publication = {{}, IsVersionDue(), updates_due_};
   const auto add = [&](const Variable& variable) {
     publication->handles.push_back({variable.info, variable.handle});
   };

@@ -245,7 +245,6 @@ class Server : public tensorflow::ResourceBase {
     std::vector<Handle> handles;
     bool is_version;
     int64_t updates;  // since the last version
-    int64_t step;
   };
   absl::Status PreparePublication(const std::vector<uint32_t>& ids,
                                   Publication* publication) const;
