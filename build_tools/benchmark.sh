@@ -8,9 +8,10 @@ bazel-bin/benchmarks/kernels_benchmark --benchmark_enable_random_interleaving=tr
   --benchmark_min_time=0.03 --benchmark_repetitions=9 --benchmark_report_aggregates_only=true
 
 bazel build --noshow_progress --ui_event_filters=-info \
-  //benchmarks:parameter_server_round_benchmark
+  //benchmarks:parameter_server_round_benchmark //benchmarks:parameter_server_load_benchmark
 bazel-bin/benchmarks/parameter_server_round_benchmark --benchmark_repetitions=3 \
   --benchmark_report_aggregates_only=true
+bazel-bin/benchmarks/parameter_server_load_benchmark --benchmark_min_time=3
 
 .venv/bin/python benchmarks/top_k_benchmark.py
 .venv/bin/python benchmarks/top_k_benchmark.py --threads 2

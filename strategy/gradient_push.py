@@ -1,7 +1,7 @@
 """Gradients of a step -> one push to each server -> the optimizer's update there."""
 
 import tensorflow as tf
-from tf_gc.strategy import pulled_variable, second_moments, worker_step
+from tf_gc.strategy import message_pieces, pulled_variable, second_moments, worker_step
 from tf_gc.strategy.variables import GRADIENT_DTYPES
 
 from tf_gc import ops
@@ -107,7 +107,8 @@ class _Part:
         self.round = None
         self._dense = []  # (index of the pair, gradient, ServerVariable)
         self._sparse = []
-        self._model = self._push = self._arrived = self._step = self._counted = None
+        self._model = self._push = self._pieces = self._arrived = None
+        self._step = self._counted = None
 
     def add(self, index, gradient, entry):
         self.server.push_on(self._channel, entry.id)
@@ -132,12 +133,14 @@ class _Part:
                 sparse_ids=[entry.id for _, _, entry in self._sparse],
                 channel=self._channel,
             )
+            shapes = [entry.shape for _, _, entry in self._dense + self._sparse]
+            self._pieces = message_pieces.cut(self._push, message_pieces.count(shapes))
 
     def accumulate(self, is_master):
         with self.server.scope():
             # What the server's operations take. The condition around the update would else take
             # the push where it was made, and send it a second time.
-            self._arrived = tf.identity(self._push)
+            self._arrived = message_pieces.join(self._pieces)
             self.accepted, self.ready, self.round, self._counted = ops.accumulate_push(
                 self.server.handle, self._arrived, master=is_master
             )

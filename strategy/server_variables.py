@@ -50,7 +50,7 @@ class ServerVariables:
         strategies.
       pushes_per_round: of the synchronous mode; None for the asynchronous one.
       max_staleness: the most versions that a push may be old; None for any.
-      updates_per_version: of the asynchronous mode.
+      updates_per_version: of the asynchronous mode; None for what the load asks for.
       lease_seconds: the time that a worker has for an update.
     """
 
@@ -74,7 +74,7 @@ class ServerVariables:
                 synchronous=pushes_per_round is not None,
                 pushes_per_round=self._workers,
                 max_staleness=-1 if max_staleness is None else max_staleness,
-                updates_per_version=updates_per_version,
+                updates_per_version=updates_per_version or 0,
                 lease_seconds=lease_seconds,
             )
 

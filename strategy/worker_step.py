@@ -12,6 +12,7 @@ step's copy from whoever calls it, at the time of the call.
 import contextlib
 
 import tensorflow as tf
+from tf_gc.strategy import message_pieces
 from tf_gc.strategy import tensorflow_internals as internals
 
 from tf_gc import ops
@@ -84,7 +85,9 @@ def pull(server, model, ids):
         request = ops.pull_request(model, ids=ids)
     with server.scope():
         message = ops.pull(server.handle, request, ids=ids)
+        pieces = message_pieces.cut(message, message_pieces.count(shapes))
     with on_worker():
+        message = message_pieces.join(pieces)
         return ops.apply_pull(model, message, ids=ids, shapes=shapes).step
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 from tensorflow.python.framework import op_callbacks
-from tf_gc.strategy import parameter_server, second_moments
+from tf_gc.strategy import message_pieces, parameter_server, second_moments
 
 import tf_gc
 from tests.waiting import wait_until
@@ -124,6 +124,12 @@ def push_in_turn(count, shapes=(_SHAPE,), **kwargs):
     names = [f"variable_{i}" for i in range(len(shapes))]
     residuals = [loop.strategy.residuals.total(name).numpy() for name in names]
     return read, loop.values, residuals, loop.strategy.traffic.as_dict()
+
+
+def push_in_pieces(piece_bytes, *args, **kwargs):
+    """As `push_in_turn`, with messages in pieces of about so many bytes a piece at most."""
+    with mock.patch.object(message_pieces, "PIECE_BYTES", piece_bytes):
+        return push_in_turn(*args, **kwargs)
 
 
 class SlowLoop(Loop):

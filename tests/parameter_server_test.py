@@ -102,6 +102,15 @@ class PushAndPullTest(parameterized.TestCase):
             left = np.abs(values[step] - read[step]).max()
             self.assertBetween(left / (half * change), 0.25, 1.001, f"step {step}")
 
+    @parameterized.parameters(tf_gc.Policy(), tf_gc.ThreeLC())
+    def test_messages_in_pieces_hold_the_same(self, compression):
+        cluster = shared_cluster(1)
+        whole = cluster.run(programs.push_in_turn, 3, compression=compression)
+        cut = cluster.run(programs.push_in_pieces, 1000, 3, compression=compression)
+        for expected, values in zip(whole[:3], cut[:3], strict=True):
+            np.testing.assert_array_equal(values, expected)
+        self.assertEqual(cut[3], whole[3])
+
     def test_one_pull_and_one_push_whatever_the_number_of_variables(self):
         _, _, _, traffic = shared_cluster(1).run(
             programs.push_in_turn, 6, shapes=((32, 32),) * 50, compression=tf_gc.ThreeLC()

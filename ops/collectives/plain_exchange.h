@@ -20,7 +20,7 @@ inline constexpr int64_t kMaxPlainBytes = (int64_t{1} << 31) - 1;
 // among them. Where ranks * max_bytes is small, at most 64 KiB, that takes
 // log2(ranks) hops, rounded up, of one message each; else one hop of ranks - 1
 // messages. `round` is that of Exchange. No rank sends more than max_bytes:
-// InvalidArgument where it would, DataLoss at the others.
+// InvalidArgument where it would, ResourceExhausted at the others.
 absl::Status AllGather(const uint8_t* data, int64_t size, int rank, int ranks,
                        uint32_t round, Mailbox* mailbox,
                        std::vector<Bytes>* gathered,

@@ -77,9 +77,6 @@ class MessageWriter {
   int64_t size() const { return size_; }
   void Write(uint8_t* out) const;
 
-  // Lets go of the bodies.
-  void Clear() { entries_.clear(); }
-
   struct Entry {
     uint32_t id;
     Codec codec;

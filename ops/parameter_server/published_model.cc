@@ -25,38 +25,83 @@ bool IsSame(Codec codec, const float* value, const float* published,
              : std::equal(value, value + n, published);
 }
 
+// difference = value - published; copy = published.
 void Subtract(const float* value, const float* published, int64_t n,
-              float* difference, const kernels::ParallelFor& parallel_for) {
+              float* difference, float* copy,
+              const kernels::ParallelFor& parallel_for) {
   const kernels::KeepDenormals keep_denormals;
   parallel_for(n, kCost, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       difference[i] = value[i] - published[i];
+      copy[i] = published[i];
     }
   });
 }
 
 }  // namespace
 
+void Change::Encode(const kernels::ParallelFor& parallel_for,
+                    BufferPool* pool) {
+  const Codec codec = variable->pull.codec;
+  const int64_t n = variable->size();
+  if (!published) return;
+  has_changed = !IsSame(codec, FloatsOf(value), FloatsOf(*published), n);
+  if (!has_changed || !is_compressed) return;
+  Tensor difference = pool->Floats(n), next = pool->Floats(n);
+  float* const values = FloatsOf(&difference);
+  Subtract(FloatsOf(value), FloatsOf(*published), n, values, FloatsOf(&next),
+           parallel_for);
+  Tensor room = pool->Bytes(MaxEncodedSize(codec, n));
+  const Encoded encoded =
+      parameter_server::Encode(codec, scaling, values, /*residual=*/nullptr, n,
+                               values, BytesOf(&room), parallel_for);
+  if (!encoded.is_finite) return;
+  delta = NewBytes(encoded.size);
+  std::copy_n(BytesOf(&room), encoded.size, BytesOf(&*delta));
+  DecodeAdd(codec, BytesOf(*delta), encoded.size, n, FloatsOf(&next),
+            parallel_for);
+  value = std::move(next);
+}
+
 PublishedModel::Variable* PublishedModel::Find(uint32_t id) {
   const auto found = variables_.find(id);
   return found == variables_.end() ? nullptr : &found->second;
 }
 
+std::vector<Change> PublishedModel::Changes(const Values& values) const {
+  std::vector<Change> changes;
+  for (const auto& [id, value] : values) {
+    const auto found = variables_.find(id);
+    if (found == variables_.end()) continue;
+    const Variable& variable = found->second;
+    // step_ is that of the version before, from which it leads on.
+    const bool is_compressed = variable.info->pull.codec != Codec::kFloat32 &&
+                               step_ >= variable.info->start_step;
+    changes.push_back({variable.info, value, variable.value, variable.scaling,
+                       is_compressed});
+  }
+  return changes;
+}
+
 void PublishedModel::Capture(const Values& values) {
-  for (auto& [id, value] : values) {
+  for (const auto& [id, value] : values) {
     Variable* const variable = Find(id);
     if (variable != nullptr && !variable->value) SetWhole(value, variable);
   }
 }
 
-void PublishedModel::Publish(const Values& values, int64_t step,
-                             const kernels::ParallelFor& parallel_for) {
+void PublishedModel::Publish(const std::vector<Change>& changes, int64_t step) {
   ++version_;
   bool has_encoded = false;
-  for (auto& [id, value] : values) {
-    Variable* const variable = Find(id);
-    if (variable == nullptr) continue;
-    has_encoded |= PublishOne(value, parallel_for, variable);
+  for (const Change& change : changes) {
+    Variable* const variable = Find(change.variable->id);
+    if (variable == nullptr || !change.has_changed) continue;
+    if (change.delta) {
+      AddDelta(change, variable);
+      has_encoded = true;
+    } else {
+      SetWhole(change.value, variable);
+    }
   }
   encodings_ += has_encoded;
   step_ = step;
@@ -64,72 +109,24 @@ void PublishedModel::Publish(const Values& values, int64_t step,
 
 void PublishedModel::PublishWhole(const Values& values) {
   ++version_;
-  for (auto& [id, value] : values) {
+  for (const auto& [id, value] : values) {
     Variable* const variable = Find(id);
     if (variable != nullptr) SetWhole(value, variable);
   }
 }
 
-// Returns whether it has compressed a change.
-bool PublishedModel::PublishOne(const Tensor& value,
-                                const kernels::ParallelFor& parallel_for,
-                                Variable* variable) {
-  const VariableInfo& info = *variable->info;
-  const bool has_value = variable->value.has_value();
-  if (has_value && IsSame(info.pull.codec, FloatsOf(value),
-                          FloatsOf(*variable->value), info.size())) {
-    return false;
-  }
-  Tensor body;
-  if (has_value && EncodeDelta(value, *variable, parallel_for, &body)) {
-    AddDelta(body, parallel_for, variable);
-    return true;
-  }
-  SetWhole(value, variable);
-  return false;
-}
-
-// False if the variable is to be published as a whole.
-bool PublishedModel::EncodeDelta(const Tensor& value, const Variable& variable,
-                                 const kernels::ParallelFor& parallel_for,
-                                 Tensor* body) const {
-  const Codec codec = variable.info->pull.codec;
-  // step_ is still that of the version before, from which it leads on.
-  if (codec == Codec::kFloat32 || step_ < variable.info->start_step) {
-    return false;
-  }
-  const int64_t n = variable.info->size();
-  Tensor difference = NewFloats(n);
-  float* const values = FloatsOf(&difference);
-  Subtract(FloatsOf(value), FloatsOf(*variable.value), n, values, parallel_for);
-  Tensor room = NewBytes(MaxEncodedSize(codec, n));
-  const Encoded encoded =
-      Encode(codec, variable.scaling, values, /*residual=*/nullptr, n, values,
-             BytesOf(&room), parallel_for);
-  *body = NewBytes(encoded.size);
-  std::copy_n(BytesOf(&room), encoded.size, BytesOf(body));
-  return encoded.is_finite;
-}
-
-void PublishedModel::SetWhole(const Tensor& value, Variable* variable) {
-  const int64_t n = variable->info->size();
-  if (!variable->value) variable->value.emplace();
-  std::copy_n(FloatsOf(value), n, Overwrite(n, &*variable->value));
+void PublishedModel::SetWhole(const Tensor& value, Variable* variable) const {
+  variable->value = value;
   variable->since = version_;
   variable->log.clear();
   variable->log_bytes = 0;
 }
 
-void PublishedModel::AddDelta(const Tensor& body,
-                              const kernels::ParallelFor& parallel_for,
-                              Variable* variable) {
-  const int64_t n = variable->info->size();
-  const int64_t size = body.NumElements();
-  DecodeAdd(variable->info->pull.codec, body.flat<uint8_t>().data(), size, n,
-            Mutable(&*variable->value), parallel_for);
-  variable->log.push_back({version_, body});
-  variable->log_bytes += size;
-  while (variable->log_bytes > WholeSize(n)) {
+void PublishedModel::AddDelta(const Change& change, Variable* variable) const {
+  variable->value = change.value;
+  variable->log.push_back({version_, *change.delta});
+  variable->log_bytes += change.delta->NumElements();
+  while (variable->log_bytes > WholeSize(variable->info->size())) {
     variable->since = variable->log.front().version;
     variable->log_bytes -= variable->log.front().body.NumElements();
     variable->log.pop_front();

@@ -12,9 +12,13 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "ops/kernels/parallel.h"
+#include "ops/parameter_server/buffer_pool.h"
 #include "ops/parameter_server/codec.h"
 #include "ops/parameter_server/message.h"
 #include "ops/parameter_server/variable.h"
@@ -25,11 +29,29 @@ namespace tf_gc::parameter_server {
 // What the variables themselves hold, float32 of their sizes, by id.
 using Values = std::map<uint32_t, tensorflow::Tensor>;
 
+// What is to be published of one variable. Made and published under the
+// server's lock; encoded, which takes long, without it. Published values are
+// never written to: the next ones are made beside them.
+struct Change {
+  // Compresses value - published. The value is then what comes of it; it stays
+  // if it is to be published as a whole.
+  void Encode(const kernels::ParallelFor& parallel_for, BufferPool* pool);
+
+  std::shared_ptr<const VariableInfo> variable;
+  tensorflow::Tensor value;
+  std::optional<tensorflow::Tensor> published;  // so far
+  kernels::ThreeLcScaling scaling;
+  bool is_compressed = true;                     // if that is possible
+  bool has_changed = true;                       // once encoded
+  std::optional<tensorflow::Tensor> delta = {};  // none: the whole value
+};
+
 // Not thread-safe: the server guards it.
 class PublishedModel {
  public:
-  // The caller keeps `info`.
-  void Add(const VariableInfo* info) { variables_[info->id].info = info; }
+  void Add(std::shared_ptr<const VariableInfo> info) {
+    variables_[info->id].info = std::move(info);
+  }
   void Remove(uint32_t id) { variables_.erase(id); }
 
   // The first one is 1.
@@ -41,15 +63,15 @@ class PublishedModel {
     return variables_.at(id).value.has_value();
   }
 
-  // Values of variables that were removed do not count.
+  // What has to be published of these values of variables, of which those that
+  // were removed do not count. Nobody may publish anything else meanwhile.
+  std::vector<Change> Changes(const Values& values) const;
 
   // Publishes the values of those that have none yet, in this version.
   void Capture(const Values& values);
 
-  // The next version, which has seen `step` updates: what has changed,
-  // compressed.
-  void Publish(const Values& values, int64_t step,
-               const kernels::ParallelFor& parallel_for);
+  // The next version, which has seen `step` updates: changes, encoded.
+  void Publish(const std::vector<Change>& changes, int64_t step);
 
   // The next version: these values as they are.
   void PublishWhole(const Values& values);
@@ -81,7 +103,7 @@ class PublishedModel {
     tensorflow::Tensor body;
   };
   struct Variable {
-    const VariableInfo* info;
+    std::shared_ptr<const VariableInfo> info;
     kernels::ThreeLcScaling scaling = 1;
     std::optional<tensorflow::Tensor> value;  // published
     int64_t since = 0;      // the version from which the log leads on
@@ -91,14 +113,8 @@ class PublishedModel {
   };
 
   Variable* Find(uint32_t id);  // null if it was removed
-  bool PublishOne(const tensorflow::Tensor& value,
-                  const kernels::ParallelFor& parallel_for, Variable* variable);
-  bool EncodeDelta(const tensorflow::Tensor& value, const Variable& variable,
-                   const kernels::ParallelFor& parallel_for,
-                   tensorflow::Tensor* body) const;
-  void SetWhole(const tensorflow::Tensor& value, Variable* variable);
-  void AddDelta(const tensorflow::Tensor& body,
-                const kernels::ParallelFor& parallel_for, Variable* variable);
+  void SetWhole(const tensorflow::Tensor& value, Variable* variable) const;
+  void AddDelta(const Change& change, Variable* variable) const;
 
   int64_t version_ = 1;
   int64_t step_ = 0;

@@ -1,6 +1,7 @@
 #include "ops/parameter_server/round.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <set>
@@ -18,8 +19,22 @@ namespace tf_gc::parameter_server {
 namespace {
 
 using kernels::ParallelFor;
+using ::tensorflow::Tensor;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+Tensor Zeros(int64_t n, BufferPool* pool) {
+  Tensor zeros = pool->Floats(n);
+  std::fill_n(FloatsOf(&zeros), n, 0.0f);
+  return zeros;
+}
+
+Tensor Copy(const Tensor& values, BufferPool* pool) {
+  const int64_t n = values.NumElements();
+  Tensor copy = pool->Floats(n);
+  std::copy_n(FloatsOf(values), n, FloatsOf(&copy));
+  return copy;
+}
 
 std::string Describe(const PushEntry& entry) {
   return absl::StrCat("variable ", entry.variable->name, " of the push");
@@ -91,24 +106,69 @@ int64_t CountStatisticsBytes(const PushEntry& entry) {
   return StatisticsSize(entry.variable->push.rows, entry.variable->size());
 }
 
-bool Round::Add(const std::vector<PushEntry>& push,
-                const ParallelFor& parallel_for) {
+bool Round::Admit(const std::vector<PushEntry>& push) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<Accumulator*> places;
   for (const PushEntry& entry : push) {
-    if (!accumulators_[entry.variable->id].HasRoom(entry)) return false;
+    std::shared_ptr<Accumulator>& place = accumulators_[entry.variable->id];
+    if (place == nullptr) place = std::make_shared<Accumulator>();
+    if (!place->HasRoom(entry)) return false;
+    places.push_back(place.get());
   }
-  for (const PushEntry& entry : push) {
-    accumulators_[entry.variable->id].Add(entry, parallel_for);
-  }
+  for (size_t i = 0; i < push.size(); ++i) places[i]->Admit(push[i]);
   ++pushes_;
   return true;
 }
 
+void Round::Add(const std::vector<PushEntry>& push,
+                const ParallelFor& parallel_for) {
+  for (const PushEntry& entry : push) {
+    const auto place = Find(entry.variable->id);
+    if (place == nullptr) continue;
+    std::lock_guard<std::mutex> lock(place->mutex);
+    place->Add(entry, parallel_for, &pool_);
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (++added_ == pushes_) added_up_.notify_all();
+}
+
 void Round::AddNorms(const std::vector<PushEntry>& push) {
   for (const PushEntry& entry : push) {
-    if (entry.codec == Codec::kThcIndices || entry.codec == Codec::kThcNorms) {
-      accumulators_[entry.variable->id].AddNorms(entry);
+    if (entry.codec != Codec::kThcIndices && entry.codec != Codec::kThcNorms) {
+      continue;
     }
+    std::unique_lock<std::mutex> lock(mutex_);
+    std::shared_ptr<Accumulator>& place = accumulators_[entry.variable->id];
+    if (place == nullptr) place = std::make_shared<Accumulator>();
+    std::lock_guard<std::mutex> place_lock(place->mutex);
+    place->AddNorms(entry);
   }
+}
+
+int64_t Round::pushes() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return pushes_;
+}
+
+bool Round::IsAddedUp() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return added_ == pushes_;
+}
+
+void Round::WaitTillAddedUp() const {
+  std::unique_lock<std::mutex> lock(mutex_);
+  added_up_.wait(lock, [this] { return added_ == pushes_; });
+}
+
+std::shared_ptr<Round::Accumulator> Round::Find(uint32_t id) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = accumulators_.find(id);
+  return found == accumulators_.end() ? nullptr : found->second;
+}
+
+void Round::Remove(uint32_t id) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  accumulators_.erase(id);
 }
 
 bool Round::Accumulator::HasRoom(const PushEntry& entry) const {
@@ -118,19 +178,28 @@ bool Round::Accumulator::HasRoom(const PushEntry& entry) const {
   }
   const int64_t g = entry.variable->push.thc.table.granularity();
   return (lane_pushes + 1) * g <= kLargestThcSum &&
-         (lane_pushes == 0 || scales.version == entry.scales.version);
+         (lane_pushes == 0 || lane_version == entry.scales.version);
+}
+
+void Round::Accumulator::Admit(const PushEntry& entry) {
+  if (entry.codec != Codec::kThcIndices ||
+      !HasThcNorms(entry.body, entry.size)) {
+    return;
+  }
+  ++lane_pushes;
+  lane_version = entry.scales.version;
 }
 
 void Round::Accumulator::Add(const PushEntry& entry,
-                             const ParallelFor& parallel_for) {
-  const int64_t n = entry.variable->size();
+                             const ParallelFor& parallel_for,
+                             BufferPool* pool) {
   Rows more;
   switch (entry.codec) {
     case Codec::kThcNorms:
       return AddNorms(entry);
     case Codec::kThcIndices:
       AddNorms(entry);
-      return AddIndices(entry, parallel_for);
+      return AddIndices(entry, parallel_for, pool);
     case Codec::kRows:
       DecodeRows(entry.body, entry.size, RowsShapeOf(entry.variable->shape), "",
                  &more)
@@ -138,10 +207,28 @@ void Round::Accumulator::Add(const PushEntry& entry,
       return AppendRows(more, &rows);
     default:
       AddStatistics(entry);
-      return DecodeAddPushBody(entry.codec, entry.variable->push.rows,
-                               entry.variable->push.units, entry.body,
-                               entry.size, n, PrepareSum(n), parallel_for);
+      return AddValues(entry, parallel_for, pool);
   }
+}
+
+void Round::Accumulator::AddValues(const PushEntry& entry,
+                                   const ParallelFor& parallel_for,
+                                   BufferPool* pool) {
+  const VariableInfo& variable = *entry.variable;
+  const int64_t n = variable.size();
+  if (entry.codec == Codec::kFloat32 && !sum) {
+    sum = pool->Floats(n);
+    float* const copy = FloatsOf(&*sum);
+    const uint8_t* const values =
+        entry.body + StatisticsSize(variable.push.rows, n);
+    return parallel_for(n, /*cost=*/1, [=](int64_t begin, int64_t end) {
+      std::memcpy(copy + begin, values + begin * sizeof(float),
+                  (end - begin) * sizeof(float));
+    });
+  }
+  DecodeAddPushBody(entry.codec, variable.push.rows, variable.push.units,
+                    entry.body, entry.size, n, PrepareSum(n, pool),
+                    parallel_for);
 }
 
 void Round::Accumulator::AddStatistics(const PushEntry& entry) {
@@ -162,90 +249,79 @@ void Round::Accumulator::AddNorms(const PushEntry& entry) {
 }
 
 void Round::Accumulator::AddIndices(const PushEntry& entry,
-                                    const ParallelFor& parallel_for) {
+                                    const ParallelFor& parallel_for,
+                                    BufferPool* pool) {
   const int64_t n = entry.variable->size();
   if (!HasThcNorms(entry.body, entry.size)) {
-    std::fill_n(PrepareSum(n), n, kNan);
+    std::fill_n(PrepareSum(n, pool), n, kNan);
     return;
   }
   const ThcBlocks blocks(n);
-  if (lane_pushes++ == 0) lanes.assign(blocks.padded(), 0);
+  if (pushes_in_lanes++ == 0) lanes.assign(blocks.padded(), 0);
   scales = entry.scales;
   ThcQuantizer(&entry.variable->push.thc, entry.variable->id, n, scales)
       .Add(entry.body + blocks.count * sizeof(float), lanes.data(),
            parallel_for);
 }
 
-// The sum so far: zeros for the first push.
-float* Round::Accumulator::PrepareSum(int64_t n) {
-  if (std::exchange(has_sum, true)) return FloatsOf(&sum);
-  float* const zeros = Overwrite(n, &sum);
-  std::fill_n(zeros, n, 0.0f);
-  return zeros;
+// The sum so far, zeros at first, to be added to.
+float* Round::Accumulator::PrepareSum(int64_t n, BufferPool* pool) {
+  if (!sum) {
+    sum = Zeros(n, pool);
+  } else if (std::exchange(is_sum_taken, false)) {
+    sum = Copy(*sum, pool);
+  }
+  return FloatsOf(&*sum);
 }
 
-const Round::Accumulator* Round::Find(const VariableInfo& variable) const {
-  const auto found = accumulators_.find(variable.id);
-  return found == accumulators_.end() ? nullptr : &found->second;
-}
-
-void Round::Sum(const VariableInfo& variable, float* sum,
-                const ParallelFor& parallel_for) const {
+Tensor Round::Sum(const VariableInfo& variable,
+                  const ParallelFor& parallel_for) const {
   const int64_t n = variable.size();
-  const Accumulator* const accumulator = Find(variable);
-  const bool has_sum = accumulator != nullptr && accumulator->has_sum;
-  const float* const values = has_sum ? FloatsOf(accumulator->sum) : nullptr;
-  parallel_for(n, /*cost=*/1, [=](int64_t begin, int64_t end) {
-    if (has_sum) {
-      std::copy(values + begin, values + end, sum + begin);
-    } else {
-      std::fill(sum + begin, sum + end, 0.0f);
-    }
-  });
-  if (accumulator == nullptr) return;
-  if (accumulator->lane_pushes > 0) {
-    ThcQuantizer(&variable.push.thc, variable.id, n, accumulator->scales)
-        .DecodeAdd(accumulator->lanes.data(), accumulator->lane_pushes, sum,
+  const auto place = Find(variable.id);
+  if (place == nullptr) return Zeros(n, &pool_);
+  std::lock_guard<std::mutex> lock(place->mutex);
+  if (place->pushes_in_lanes == 0 && place->rows.count() == 0) {
+    place->is_sum_taken = true;
+    return place->sum ? *place->sum : Zeros(n, &pool_);
+  }
+  Tensor sum = place->sum ? Copy(*place->sum, &pool_) : Zeros(n, &pool_);
+  if (place->pushes_in_lanes > 0) {
+    ThcQuantizer(&variable.push.thc, variable.id, n, place->scales)
+        .DecodeAdd(place->lanes.data(), place->pushes_in_lanes, FloatsOf(&sum),
                    parallel_for);
   }
-  AddRows(accumulator->rows, sum);
+  AddRows(place->rows, FloatsOf(&sum));
+  return sum;
 }
 
 absl::Status Round::TakeRows(const VariableInfo& variable, Rows* rows) const {
-  const Accumulator* const accumulator = Find(variable);
-  *rows = accumulator == nullptr ? Rows() : accumulator->rows;
-  rows->length = RowsShapeOf(variable.shape).length;
-  if (accumulator == nullptr ||
-      (!accumulator->has_sum && accumulator->lane_pushes == 0)) {
-    return absl::OkStatus();
+  *rows = Rows();
+  const auto place = Find(variable.id);
+  bool has_all_values = false;
+  if (place != nullptr) {
+    std::lock_guard<std::mutex> lock(place->mutex);
+    *rows = place->rows;
+    has_all_values = place->sum || place->pushes_in_lanes > 0;
   }
+  rows->length = RowsShapeOf(variable.shape).length;
+  if (!has_all_values) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("sparse_ids: a push had all values of variable ",
                    variable.name, ", whose gradient is not sparse"));
 }
 
-const std::vector<float>* Round::Statistics(
-    const VariableInfo& variable) const {
-  const Accumulator* const accumulator = Find(variable);
-  if (accumulator == nullptr || accumulator->statistics.empty()) return nullptr;
-  return &accumulator->statistics;
+std::vector<float> Round::Statistics(const VariableInfo& variable) const {
+  const auto place = Find(variable.id);
+  if (place == nullptr) return {};
+  std::lock_guard<std::mutex> lock(place->mutex);
+  return place->statistics;
 }
 
-const std::vector<float>* Round::Norms(const VariableInfo& variable) const {
-  const Accumulator* const accumulator = Find(variable);
-  if (accumulator == nullptr || accumulator->norms.empty()) return nullptr;
-  return &accumulator->norms;
-}
-
-void Round::Clear() {
-  pushes_ = 0;
-  for (auto& [id, accumulator] : accumulators_) {
-    accumulator.has_sum = false;
-    accumulator.lane_pushes = 0;
-    accumulator.rows = {};
-    accumulator.norms.clear();
-    accumulator.statistics.clear();
-  }
+std::vector<float> Round::Norms(const VariableInfo& variable) const {
+  const auto place = Find(variable.id);
+  if (place == nullptr) return {};
+  std::lock_guard<std::mutex> lock(place->mutex);
+  return place->norms;
 }
 
 }  // namespace tf_gc::parameter_server

@@ -3,13 +3,17 @@
 #ifndef TF_GC_OPS_PARAMETER_SERVER_ROUND_H_
 #define TF_GC_OPS_PARAMETER_SERVER_ROUND_H_
 
+#include <condition_variable>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "ops/kernels/parallel.h"
+#include "ops/parameter_server/buffer_pool.h"
 #include "ops/parameter_server/message.h"
 #include "ops/parameter_server/rows.h"
 #include "ops/parameter_server/thc.h"
@@ -38,55 +42,73 @@ int64_t CountValues(const PushEntry& entry);
 // The bytes of such an entry that are statistics.
 int64_t CountStatisticsBytes(const PushEntry& entry);
 
-// Sums of pushes that CheckPush finds right. Not thread-safe: the server guards
-// it.
+// Sums of pushes that CheckPush finds right. Thread-safe: each variable has a
+// lock of its own, so that pushes of different variables add up side by side.
 class Round {
  public:
-  // Adds a push. False, with nothing done, if sums of THC could overflow, or
-  // are those of other scales.
-  bool Add(const std::vector<PushEntry>& push,
+  // The caller keeps the pool, which sums come from.
+  explicit Round(BufferPool* pool) : pool_(*pool) {}
+
+  // Counts a push, which then is to be added. False, with nothing done, if sums
+  // of THC could overflow, or are those of other scales.
+  bool Admit(const std::vector<PushEntry>& push);
+
+  // Adds a push that was admitted.
+  void Add(const std::vector<PushEntry>& push,
            const kernels::ParallelFor& parallel_for);
 
   // Takes notice of the norms of a push, and of nothing else.
   void AddNorms(const std::vector<PushEntry>& push);
 
-  int64_t pushes() const { return pushes_; }
+  // Those that were admitted.
+  int64_t pushes() const;
+  // Whether all of them have been added; and waits till they are.
+  bool IsAddedUp() const;
+  void WaitTillAddedUp() const;
 
-  // Writes the sum of a variable, decoded; zeros if no push had it.
-  void Sum(const VariableInfo& variable, float* sum,
-           const kernels::ParallelFor& parallel_for) const;
+  // The sum of a variable, decoded; zeros if no push had it. Nobody writes to
+  // it any more.
+  tensorflow::Tensor Sum(const VariableInfo& variable,
+                         const kernels::ParallelFor& parallel_for) const;
 
   // The rows of all pushes, one after the other. InvalidArgument if a push had
   // all values of the variable.
   absl::Status TakeRows(const VariableInfo& variable, Rows* rows) const;
 
-  // The sum of the pushes' statistics; null if no push had any.
-  const std::vector<float>* Statistics(const VariableInfo& variable) const;
+  // The sum of the pushes' statistics; empty if no push had any.
+  std::vector<float> Statistics(const VariableInfo& variable) const;
 
-  // The largest norm of each block over the pushes, for THC; null if no push
+  // The largest norm of each block over the pushes, for THC; empty if no push
   // had any that were finite.
-  const std::vector<float>* Norms(const VariableInfo& variable) const;
-
-  // Starts anew.
-  void Clear();
+  std::vector<float> Norms(const VariableInfo& variable) const;
 
   // Forgets what pushes have had of a variable, with its memory.
-  void Remove(uint32_t id) { accumulators_.erase(id); }
+  void Remove(uint32_t id);
 
  private:
   struct Accumulator {
     bool HasRoom(const PushEntry& entry) const;
-    void Add(const PushEntry& entry, const kernels::ParallelFor& parallel_for);
+    void Admit(const PushEntry& entry);
+
+    // Of what was admitted, which the round's mutex guards.
+    int64_t lane_pushes = 0;
+    int64_t lane_version = 0;  // of their scales
+
+    // These, and all that follows, need the accumulator's own.
+    void Add(const PushEntry& entry, const kernels::ParallelFor& parallel_for,
+             BufferPool* pool);
     void AddNorms(const PushEntry& entry);
     void AddStatistics(const PushEntry& entry);
     void AddIndices(const PushEntry& entry,
-                    const kernels::ParallelFor& parallel_for);
-    float* PrepareSum(int64_t n);
+                    const kernels::ParallelFor& parallel_for, BufferPool* pool);
+    void AddValues(const PushEntry& entry,
+                   const kernels::ParallelFor& parallel_for, BufferPool* pool);
+    float* PrepareSum(int64_t n, BufferPool* pool);
 
-    // The memory stays from round to round.
-    bool has_sum = false;
-    tensorflow::Tensor sum;
-    int64_t lane_pushes = 0;  // of which the lanes are the sum
+    mutable std::mutex mutex;
+    std::optional<tensorflow::Tensor> sum;
+    bool is_sum_taken = false;
+    int64_t pushes_in_lanes = 0;
     std::vector<uint16_t> lanes;
     ThcScales scales;  // of the lanes
     Rows rows;
@@ -94,10 +116,15 @@ class Round {
     std::vector<float> statistics;  // the same
   };
 
-  const Accumulator* Find(const VariableInfo& variable) const;
+  // Null if no push had the variable, or it was removed.
+  std::shared_ptr<Accumulator> Find(uint32_t id) const;
 
-  int64_t pushes_ = 0;
-  std::map<uint32_t, Accumulator> accumulators_;
+  BufferPool& pool_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable added_up_;
+  int64_t pushes_ = 0;  // that were admitted
+  int64_t added_ = 0;   // of these
+  std::map<uint32_t, std::shared_ptr<Accumulator>> accumulators_;
 };
 
 }  // namespace tf_gc::parameter_server

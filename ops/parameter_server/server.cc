@@ -18,6 +18,15 @@ namespace {
 using kernels::ParallelFor;
 using ::tensorflow::Tensor;
 
+// Where the load says how many updates make a version: so many times those that
+// were made while the last one was encoded. Encoding then takes at most about a
+// quarter of the time; where no update is made meanwhile, as with one worker,
+// each makes a version.
+constexpr int64_t kVersionFactor = 4;
+
+// That are kept of a version: more workers than lack different things.
+constexpr size_t kMostMessages = 64;
+
 constexpr int64_t kLongestPatienceMicros = int64_t{3600} * 1000 * 1000;
 
 // So that no limit of the quantiser overflows: t_p is less than 40.
@@ -59,18 +68,19 @@ bool HasScales(const std::vector<PushEntry>& push) {
 // Of the mean of a round. Where noise prevails, the squares of the mean of N
 // pushes are 1 / N of the mean of their squares.
 Tensor SecondMoment(const Round& round, const VariableInfo& variable,
-                    const float* mean, const ParallelFor& parallel_for) {
+                    const float* mean, const ParallelFor& parallel_for,
+                    BufferPool* pool) {
   const int64_t rows = variable.push.rows;
   if (rows == 0) return NewFloats(0);
   const int64_t n = variable.size();
-  const std::vector<float>* const sums = round.Statistics(variable);
-  if (sums == nullptr) return Zeros(n);
+  const std::vector<float> sums = round.Statistics(variable);
+  if (sums.empty()) return Zeros(n);
   const int64_t columns = n / rows;
   const float pushes = round.pushes();
-  std::vector<float> factors(sums->size());
-  kernels::SecondMomentFactors(sums->data(), rows, columns,
+  std::vector<float> factors(sums.size());
+  kernels::SecondMomentFactors(sums.data(), rows, columns,
                                1 / (pushes * pushes), factors.data());
-  Tensor moments = NewFloats(n);
+  Tensor moments = pool->Floats(n);
   float* const values = FloatsOf(&moments);
   kernels::OuterProduct(factors.data(), rows, columns, values, parallel_for);
   parallel_for(n, /*cost=*/1, [=](int64_t begin, int64_t end) {
@@ -78,6 +88,19 @@ Tensor SecondMoment(const Round& round, const VariableInfo& variable,
     for (int64_t i = begin; i < end; ++i) values[i] += mean[i] - mean[i];
   });
   return moments;
+}
+
+Tensor Divide(const Tensor& sum, float divisor, const ParallelFor& parallel_for,
+              BufferPool* pool) {
+  if (divisor == 1) return sum;
+  Tensor mean = pool->Floats(sum.NumElements());
+  const float* const from = FloatsOf(sum);
+  float* const to = FloatsOf(&mean);
+  parallel_for(sum.NumElements(), /*cost=*/1, [=](int64_t begin, int64_t end) {
+    std::transform(from + begin, from + end, to + begin,
+                   [=](float value) { return value / divisor; });
+  });
+  return mean;
 }
 
 absl::Status ForgottenError(uint32_t id) {
@@ -109,7 +132,7 @@ absl::Status Server::AddVariable(const VariableInfo& info,
       {info.id, {std::make_shared<const VariableInfo>(info), handle, {}}});
   Variable& variable = added->second;
   if (is_new) {
-    model_.Add(variable.info.get());
+    model_.Add(variable.info);
     ids_end_ = std::max<int64_t>(ids_end_, int64_t{info.id} + 1);
     return absl::OkStatus();
   }
@@ -127,10 +150,12 @@ void Server::Forget(const std::vector<int64_t>& ids,
   std::lock_guard<std::mutex> lock(mutex_);
   for (const int64_t channel : channels) channels_.erase(channel);
   for (const int64_t id : ids) {
-    for (auto& [number, channel] : channels_) channel.round.Remove(id);
+    for (auto& [number, channel] : channels_) channel->round->Remove(id);
     model_.Remove(id);
     variables_.erase(id);
   }
+  messages_.clear();
+  pool_.Trim();
 }
 
 // ---- Reading variables
@@ -181,11 +206,11 @@ absl::Status Server::CheckNotForgotten(const Push& push) const {
 
 absl::Status Server::FindAll(
     const std::vector<uint32_t>& ids,
-    std::vector<const VariableInfo*>* variables) const {
+    std::vector<std::shared_ptr<const VariableInfo>>* variables) const {
   for (const uint32_t id : ids) {
     const Variable* variable = nullptr;
     TF_GC_RETURN_IF_ERROR(Find(id, &variable));
-    variables->push_back(variable->info.get());
+    variables->push_back(variable->info);
   }
   return absl::OkStatus();
 }
@@ -194,72 +219,137 @@ absl::Status Server::FindAll(
 
 absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
                              const ParallelFor& parallel_for) {
-  std::lock_guard<std::mutex> publishing(publishing_mutex_);
-  std::vector<Handle> handles;
+  std::unique_lock<std::mutex> publishing(publishing_mutex_, std::try_to_lock);
+  if (!publishing) {
+    bool are_published;
+    const absl::Status status = ArePublished(ids, &are_published);
+    if (!status.ok() || are_published) return status;
+    publishing.lock();
+  }
+  Publication publication;
   Values values;
-  absl::Status status = GetHandlesForPull(ids, &handles);
-  if (!status.ok() || handles.empty()) return status;
-  status = read(handles, &values);
-  if (!status.ok()) return status;
+  TF_GC_RETURN_IF_ERROR(PreparePublication(ids, &publication));
+  if (publication.handles.empty()) return absl::OkStatus();
+  TF_GC_RETURN_IF_ERROR(read(publication.handles, &values));
+  std::vector<Change> changes;
+  if (publication.is_version) changes = Encode(values, parallel_for);
   std::lock_guard<std::mutex> lock(mutex_);
-  model_.Capture(values);
-  if (!IsVersionDue()) return status;
-  model_.Publish(values, step_, parallel_for);
-  for (auto& [number, channel] : channels_) EndRound(&channel);
-  updates_due_ = 0;
-  return status;
+  messages_.clear();
+  if (!publication.is_version) {
+    model_.Capture(values);
+    return absl::OkStatus();
+  }
+  model_.Publish(changes, step_);
+  for (auto& [number, channel] : channels_) EndRound(channel.get());
+  updates_due_ -= publication.updates;
+  updates_while_encoding_ = updates_due_;
+  return absl::OkStatus();
 }
 
-absl::Status Server::GetHandlesForPull(const std::vector<uint32_t>& ids,
-                                       std::vector<Handle>* handles) const {
+absl::Status Server::ArePublished(const std::vector<uint32_t>& ids,
+                                  bool* are_published) const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<const Variable*> variables;
   TF_GC_RETURN_IF_ERROR(FindThoseLeft(ids, &variables));
+  *are_published = std::all_of(variables.begin(), variables.end(),
+                               [this](const Variable* variable) {
+                                 return model_.HasValue(variable->info->id);
+                               });
+  return absl::OkStatus();
+}
+
+absl::Status Server::PreparePublication(const std::vector<uint32_t>& ids,
+                                        Publication* publication) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<const Variable*> variables;
+  TF_GC_RETURN_IF_ERROR(FindThoseLeft(ids, &variables));
+  *publication = {{}, IsVersionDue(), updates_due_};
+  const auto add = [&](const Variable& variable) {
+    publication->handles.push_back({variable.info, variable.handle});
+  };
   for (const Variable* variable : variables) {
-    if (!model_.HasValue(variable->info->id)) {
-      handles->push_back({variable->info, variable->handle});
-    }
+    if (!model_.HasValue(variable->info->id)) add(*variable);
   }
-  if (!IsVersionDue()) return absl::OkStatus();
+  if (!publication->is_version) return absl::OkStatus();
   for (const auto& [id, variable] : variables_) {
-    if (model_.HasValue(id)) {
-      handles->push_back({variable.info, variable.handle});
-    }
+    if (model_.HasValue(id)) add(variable);
   }
   return absl::OkStatus();
 }
 
+bool Server::IsVersionDue() const {
+  const int64_t chosen =
+      std::max(int64_t{1}, kVersionFactor * updates_while_encoding_);
+  return !options_.synchronous &&
+         updates_due_ >= (options_.updates_per_version > 0
+                              ? options_.updates_per_version
+                              : chosen);
+}
+
+std::vector<Change> Server::Encode(const Values& values,
+                                   const ParallelFor& parallel_for) const {
+  std::vector<Change> changes;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    changes = model_.Changes(values);
+  }
+  for (Change& change : changes) change.Encode(parallel_for, &pool_);
+  return changes;
+}
+
 absl::Status Server::Pull(const PullRequest& request,
-                          const std::vector<uint32_t>& ids,
-                          const Allocate& allocate) {
-  MessageWriter writer(Kind::kPull, request.Fingerprint());
-  const std::map<uint32_t, int64_t> others(request.others.begin(),
-                                           request.others.end());
+                          const std::vector<uint32_t>& ids, Tensor* bytes) {
+  std::shared_ptr<SharedMessage> message;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     std::vector<const Variable*> variables;
     TF_GC_RETURN_IF_ERROR(FindThoseLeft(ids, &variables));
-    writer.set_version(model_.version(), model_.step());
+    message = FindMessage(request, variables);
     for (const Variable* variable : variables) {
-      const uint32_t id = variable->info->id;
-      const auto other = others.find(id);
-      const int64_t before = writer.size();
-      model_.AddEntries(
-          id, other == others.end() ? request.version : other->second, &writer);
-      VariableTraffic& traffic = variables_.at(id).traffic;
-      traffic.values_pulled += variable->info->size();
-      traffic.bytes_pulled += writer.size() - before;
+      variables_.at(variable->info->id).traffic.values_pulled +=
+          variable->info->size();
+    }
+    for (const MessageWriter::Entry& entry : message->writer.entries()) {
+      variables_.at(entry.id).traffic.bytes_pulled +=
+          EntrySize(entry.id, entry.size);
     }
     ++pulls_;
-    bytes_pulled_ += writer.size();
+    bytes_pulled_ += message->writer.size();
   }
-  uint8_t* bytes = nullptr;
-  const absl::Status allocated = allocate(writer.size(), &bytes);
-  if (allocated.ok()) writer.Write(bytes);
-  // Under the lock: who publishes next looks whether its buffers are in use.
-  std::lock_guard<std::mutex> lock(mutex_);
-  writer.Clear();
-  return allocated;
+  std::call_once(message->once, [&] { message->Write(); });
+  *bytes = message->bytes;
+  if (bytes->IsInitialized()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no memory for a pull of ", message->writer.size(),
+                   " bytes: use more servers, or machines with more memory"));
+}
+
+std::shared_ptr<Server::SharedMessage> Server::FindMessage(
+    const PullRequest& request, const std::vector<const Variable*>& variables) {
+  const std::map<uint32_t, int64_t> others(request.others.begin(),
+                                           request.others.end());
+  std::vector<std::pair<uint32_t, int64_t>> versions;
+  for (const Variable* variable : variables) {
+    const uint32_t id = variable->info->id;
+    const auto other = others.find(id);
+    versions.emplace_back(
+        id, other == others.end() ? request.version : other->second);
+  }
+  const uint32_t tag = request.Fingerprint();
+  if (messages_.size() >= kMostMessages) messages_.clear();
+  std::shared_ptr<SharedMessage>& message = messages_[{tag, versions}];
+  if (message != nullptr) return message;
+  message = std::make_shared<SharedMessage>(tag);
+  message->writer.set_version(model_.version(), model_.step());
+  for (const auto& [id, version] : versions) {
+    model_.AddEntries(id, version, &message->writer);
+  }
+  return message;
+}
+
+void Server::SharedMessage::Write() {
+  bytes = NewBytes(writer.size());
+  if (bytes.IsInitialized()) writer.Write(BytesOf(&bytes));
 }
 
 bool Server::Park(const PullRequest& request, int64_t ticket,
@@ -310,10 +400,32 @@ absl::Status Server::AccumulatePush(const uint8_t* bytes, int64_t size,
                                     Answer* answer) {
   Push push;
   TF_GC_RETURN_IF_ERROR(ReadPush(bytes, size, parallel_for, &push));
+  std::shared_ptr<Channel> channel;
+  std::shared_ptr<Round> round;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    TF_GC_RETURN_IF_ERROR(CheckNotForgotten(push));
+    CountPush(size, push);
+    channel = FindChannel(push.channel);
+    round = channel->round;
+    const bool is_new = Admit(push, master, channel.get(), answer);
+    if (!is_new || !answer->accepted || !options_.synchronous) {
+      return absl::OkStatus();
+    }
+  }
+  round->Add(push.entries, parallel_for);
   std::lock_guard<std::mutex> lock(mutex_);
-  TF_GC_RETURN_IF_ERROR(CheckNotForgotten(push));
-  CountPush(size, push);
-  Channel* const channel = FindChannel(push.channel);
+  if (channel->is_complete && channel->round->IsAddedUp()) {
+    channel->is_complete = false;
+    answer->ready = true;
+    Lease(channel.get());
+  }
+  return absl::OkStatus();
+}
+
+// False if the push has come before, or too late.
+bool Server::Admit(const Push& push, bool master, Channel* channel,
+                   Answer* answer) {
   Pushes& pushes = channel->pushes[push.number.worker];
   const uint64_t sequence = push.number.sequence;
   for (const uint64_t earlier : push.number.unsettled) {
@@ -321,21 +433,21 @@ absl::Status Server::AccumulatePush(const uint8_t* bytes, int64_t size,
   }
   if (sequence <= pushes.last) {
     answer->accepted = pushes.counted.count(sequence) > 0;
-    return absl::OkStatus();
+    return false;
   }
   pushes = {sequence, {answer->counted.begin(), answer->counted.end()}};
   if (options_.synchronous) {
-    AddToRound(push, master, parallel_for, channel, answer);
+    AdmitToRound(push, master, channel, answer);
     if (answer->accepted) pushes.counted.insert(sequence);
   } else {
     const int64_t staleness = model_.version() - push.version;
     answer->accepted = answer->ready =
         (options_.max_staleness < 0 || staleness <= options_.max_staleness) &&
         HasScales(push.entries);
-    if (answer->accepted) channel->round.AddNorms(push.entries);
+    if (answer->accepted) channel->round->AddNorms(push.entries);
   }
   ++(answer->accepted ? pushes_accepted_ : pushes_dropped_);
-  return absl::OkStatus();
+  return true;
 }
 
 absl::Status Server::CountedPushes(const std::vector<int64_t>& unsettled,
@@ -367,29 +479,34 @@ void Server::CountPush(int64_t size, const Push& push) {
   }
 }
 
-Server::Channel* Server::FindChannel(uint32_t channel) {
-  const auto [found, is_new] = channels_.try_emplace(channel);
-  if (is_new) found->second.since = whole_version_;
-  return &found->second;
+std::shared_ptr<Server::Channel> Server::FindChannel(uint32_t channel) {
+  std::shared_ptr<Channel>& found = channels_[channel];
+  if (found == nullptr) {
+    found = std::make_shared<Channel>(&pool_);
+    found->since = whole_version_;
+  }
+  return found;
 }
 
-void Server::AddToRound(const Push& push, bool master,
-                        const ParallelFor& parallel_for, Channel* channel,
-                        Answer* answer) {
+// The round's last push closes it. Whoever then is the last to add up makes the
+// update.
+void Server::AdmitToRound(const Push& push, bool master, Channel* channel,
+                          Answer* answer) {
+  answer->round = channel->number;
   if (channel->is_updating) {
     // Whoever was to make the update may have died.
-    answer->ready = master && env_->NowMicros() >= channel->lease_end_micros;
+    answer->ready = master && !channel->is_complete &&
+                    env_->NowMicros() >= channel->lease_end_micros;
     leases_passed_on_ += answer->ready;
-  } else {
-    answer->accepted = push.version >= channel->since &&
-                       push.version <= model_.version() &&
-                       HasScales(push.entries) &&
-                       channel->round.Add(push.entries, parallel_for);
-    answer->ready = answer->accepted && master &&
-                    channel->round.pushes() >= options_.pushes_per_round;
+    if (answer->ready) Lease(channel);
+    return;
   }
-  answer->round = channel->number;
-  if (answer->ready) Lease(channel);
+  answer->accepted =
+      push.version >= channel->since && push.version <= model_.version() &&
+      HasScales(push.entries) && channel->round->Admit(push.entries);
+  channel->is_complete = answer->accepted && master &&
+                         channel->round->pushes() >= options_.pushes_per_round;
+  channel->is_updating = channel->is_complete;
 }
 
 void Server::Lease(Channel* channel) const {
@@ -401,11 +518,16 @@ void Server::Lease(Channel* channel) const {
 }
 
 bool Server::BeginUpdate(uint32_t channel, int64_t round) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  Channel* const found = FindChannel(channel);
-  if (round < found->number) return false;
-  found->began_micros = env_->NowMicros();
-  Lease(found);
+  std::shared_ptr<Round> closed;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const std::shared_ptr<Channel> found = FindChannel(channel);
+    if (round < found->number) return false;
+    found->began_micros = env_->NowMicros();
+    Lease(found.get());
+    closed = found->round;
+  }
+  closed->WaitTillAddedUp();
   return true;
 }
 
@@ -416,59 +538,63 @@ absl::Status Server::TakeGradients(const uint8_t* bytes, int64_t size,
                                    Gradients* gradients) {
   Push push;
   absl::Status status = ReadPush(bytes, size, parallel_for, &push);
-  std::vector<const VariableInfo*> dense, sparse;
-  std::lock_guard<std::mutex> lock(mutex_);
-  status.Update(CheckNotForgotten(push));
-  status.Update(FindAll(ids, &dense));
-  status.Update(FindAll(sparse_ids, &sparse));
-  if (!status.ok()) return status;
-  if (options_.synchronous) {
-    return TakeMeans(FindChannel(push.channel)->round, dense, sparse,
-                     parallel_for, gradients);
+  std::vector<std::shared_ptr<const VariableInfo>> dense, sparse;
+  std::shared_ptr<Round> round;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    status.Update(CheckNotForgotten(push));
+    status.Update(FindAll(ids, &dense));
+    status.Update(FindAll(sparse_ids, &sparse));
+    if (!status.ok()) return status;
+    const std::shared_ptr<Channel> channel = FindChannel(push.channel);
+    if (options_.synchronous) {
+      round = channel->round;
+    } else {
+      TF_GC_RETURN_IF_ERROR(TakePush(push, channel.get()));
+    }
   }
+  if (round == nullptr) {
+    round = std::make_shared<Round>(&pool_);
+    round->Admit(push.entries);
+    round->Add(push.entries, parallel_for);
+  }
+  return TakeMeans(*round, dense, sparse, parallel_for, gradients);
+}
+
+absl::Status Server::TakePush(const Push& push, Channel* channel) {
   if (!HasScales(push.entries)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "push: the scales of version ", push.version,
         " are forgotten: take the gradients of accepted pushes only"));
   }
-  Pushes& pushes = FindChannel(push.channel)->pushes[push.number.worker];
+  Pushes& pushes = channel->pushes[push.number.worker];
   if (push.number.sequence < pushes.last) {
     return absl::AbortedError(
         "push: its worker has given it up, and pushed again");
   }
   pushes.counted.insert(push.number.sequence);
-  Round round;
-  round.Add(push.entries, parallel_for);
-  return TakeMeans(round, dense, sparse, parallel_for, gradients);
+  return absl::OkStatus();
 }
 
-absl::Status Server::TakeMeans(const Round& round,
-                               const std::vector<const VariableInfo*>& dense,
-                               const std::vector<const VariableInfo*>& sparse,
-                               const ParallelFor& parallel_for,
-                               Gradients* gradients) const {
+absl::Status Server::TakeMeans(
+    const Round& round,
+    const std::vector<std::shared_ptr<const VariableInfo>>& dense,
+    const std::vector<std::shared_ptr<const VariableInfo>>& sparse,
+    const ParallelFor& parallel_for, Gradients* gradients) const {
   // A round without a push has zeros.
   const float divisor = std::max<int64_t>(round.pushes(), 1);
-  const auto divide = [=](float* values, int64_t n) {
-    if (divisor == 1) return;
-    std::transform(values, values + n, values,
-                   [=](float value) { return value / divisor; });
-  };
-  for (const VariableInfo* variable : dense) {
-    gradients->dense.push_back(NewFloats(variable->size()));
-    float* const values = FloatsOf(&gradients->dense.back());
-    round.Sum(*variable, values, parallel_for);
-    parallel_for(variable->size(), /*cost=*/1, [=](int64_t begin, int64_t end) {
-      divide(values + begin, end - begin);
-    });
+  for (const auto& variable : dense) {
+    gradients->dense.push_back(Divide(round.Sum(*variable, parallel_for),
+                                      divisor, parallel_for, &pool_));
     gradients->second_moments.push_back(
-        SecondMoment(round, *variable, values, parallel_for));
+        SecondMoment(round, *variable, FloatsOf(gradients->dense.back()),
+                     parallel_for, &pool_));
   }
-  for (const VariableInfo* variable : sparse) {
+  for (const auto& variable : sparse) {
     gradients->sparse.emplace_back();
     Rows* const rows = &gradients->sparse.back();
     TF_GC_RETURN_IF_ERROR(round.TakeRows(*variable, rows));
-    divide(rows->values.data(), rows->values.size());
+    for (float& value : rows->values) value /= divisor;
   }
   return absl::OkStatus();
 }
@@ -477,39 +603,53 @@ absl::Status Server::EndUpdate(
     uint32_t channel, int64_t round,
     const std::vector<std::pair<uint32_t, float>>& multipliers,
     const Read& read, const ParallelFor& parallel_for, int64_t* version) {
-  absl::Status status = SetMultipliers(multipliers);
-  if (!status.ok()) return status;
+  TF_GC_RETURN_IF_ERROR(SetMultipliers(multipliers));
   if (options_.synchronous) {
-    std::lock_guard<std::mutex> publishing(publishing_mutex_);
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      *version = model_.version();
-      if (round < FindChannel(channel)->number) return status;
-    }
     std::vector<uint32_t> ids;
     for (const auto& [id, multiplier] : multipliers) ids.push_back(id);
-    Values values;
-    status = ReadValues(ids, read, &values);
-    if (!status.ok()) return status;
-    std::lock_guard<std::mutex> lock(mutex_);
-    model_.Publish(values, step_ + 1, parallel_for);
-    Channel* const ended = FindChannel(channel);
-    if (ended->began_micros > 0) {
-      const uint64_t micros = env_->NowMicros() - ended->began_micros;
-      ended->longest_micros = std::max(ended->longest_micros, micros);
-    }
-    ended->number = round + 1;
-    EndRound(ended);
+    TF_GC_RETURN_IF_ERROR(
+        PublishRound(channel, round, ids, read, parallel_for));
+    parked_calls_.WakeAll();
   }
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!options_.synchronous) {
+    CountUpdate();
+    ++updates_due_;
+  }
+  *version = model_.version();
+  return absl::OkStatus();
+}
+
+absl::Status Server::PublishRound(uint32_t channel, int64_t round,
+                                  const std::vector<uint32_t>& ids,
+                                  const Read& read,
+                                  const ParallelFor& parallel_for) {
+  std::lock_guard<std::mutex> publishing(publishing_mutex_);
+  const auto is_over = [&] { return round < FindChannel(channel)->number; };
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    ++updates_;
-    ++step_;
-    ++updates_due_;
-    *version = model_.version();
+    if (is_over()) return absl::OkStatus();
   }
-  parked_calls_.WakeAll();
-  return status;
+  Values values;
+  TF_GC_RETURN_IF_ERROR(ReadValues(ids, read, &values));
+  const std::vector<Change> changes = Encode(values, parallel_for);
+  std::lock_guard<std::mutex> lock(mutex_);
+  messages_.clear();
+  CountUpdate();
+  model_.Publish(changes, step_);
+  Channel* const ended = FindChannel(channel).get();
+  if (ended->began_micros > 0) {
+    const uint64_t micros = env_->NowMicros() - ended->began_micros;
+    ended->longest_micros = std::max(ended->longest_micros, micros);
+  }
+  ended->number = round + 1;
+  EndRound(ended);
+  return absl::OkStatus();
+}
+
+void Server::CountUpdate() {
+  ++updates_;
+  ++step_;
 }
 
 absl::Status Server::SetMultipliers(
@@ -531,17 +671,17 @@ absl::Status Server::SetMultipliers(
 void Server::EndRound(Channel* channel) {
   for (const auto& [id, variable] : variables_) {
     const VariableInfo& info = *variable.info;
-    const std::vector<float>* const norms = channel->round.Norms(info);
-    if (norms == nullptr) continue;
+    const std::vector<float> norms = channel->round->Norms(info);
+    if (norms.empty()) continue;
     const float headroom = info.push.thc.headroom;
-    Tensor scales = NewFloats(norms->size());
+    Tensor scales = NewFloats(norms.size());
     std::transform(
-        norms->begin(), norms->end(), FloatsOf(&scales),
+        norms.begin(), norms.end(), FloatsOf(&scales),
         [=](float norm) { return std::min(headroom * norm, kLargestScale); });
     model_.SetScales(id, scales);
   }
-  channel->round.Clear();
-  channel->is_updating = false;
+  channel->round = std::make_shared<Round>(&pool_);
+  channel->is_updating = channel->is_complete = false;
   channel->began_micros = 0;
   channel->since = model_.version();
 }
@@ -554,10 +694,12 @@ absl::Status Server::PublishWhole(const std::vector<uint32_t>& ids,
     TF_GC_RETURN_IF_ERROR(ReadValues(ids, read, &values));
     std::lock_guard<std::mutex> lock(mutex_);
     model_.PublishWhole(values);
+    messages_.clear();
     whole_version_ = model_.version();
     for (auto& [number, channel] : channels_) {
-      channel.since = whole_version_;
-      if (!channel.is_updating) channel.round.Clear();
+      channel->since = whole_version_;
+      if (!channel->is_updating)
+        channel->round = std::make_shared<Round>(&pool_);
     }
   }
   parked_calls_.WakeAll();
@@ -568,20 +710,26 @@ void Server::SetStep(int64_t step) {
   std::lock_guard<std::mutex> lock(mutex_);
   step_ = step;
   model_.SetStep(step);
+  messages_.clear();
 }
 
 // ---- What there is
 
 absl::Status Server::ReadRound(uint32_t id, const ParallelFor& parallel_for,
                                Tensor* sum) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const Variable* variable = nullptr;
-  TF_GC_RETURN_IF_ERROR(Find(id, &variable));
-  const int64_t n = variable->info->size();
+  std::vector<std::shared_ptr<const VariableInfo>> variable;
+  std::vector<std::shared_ptr<Round>> rounds;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    TF_GC_RETURN_IF_ERROR(FindAll({id}, &variable));
+    for (const auto& [number, channel] : channels_) {
+      rounds.push_back(channel->round);
+    }
+  }
+  const int64_t n = variable[0]->size();
   *sum = Zeros(n);
-  Tensor part = NewFloats(n);
-  for (const auto& [number, channel] : channels_) {
-    channel.round.Sum(*variable->info, FloatsOf(&part), parallel_for);
+  for (const std::shared_ptr<Round>& round : rounds) {
+    const Tensor part = round->Sum(*variable[0], parallel_for);
     kernels::AddResidual(FloatsOf(part), FloatsOf(*sum), n, FloatsOf(sum));
   }
   return absl::OkStatus();
@@ -604,7 +752,7 @@ ServerStatistics Server::Statistics() const {
                                  parked_calls_.size(),
                                  {}};
   for (const auto& [number, channel] : channels_) {
-    statistics.pushes_in_round += channel.round.pushes();
+    statistics.pushes_in_round += channel->round->pushes();
   }
   for (const auto& [id, variable] : variables_) {
     statistics.variables[id] = variable.traffic;

@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "ops/kernels/parallel.h"
+#include "ops/parameter_server/buffer_pool.h"
 #include "ops/parameter_server/message.h"
 #include "ops/parameter_server/parked_calls.h"
 #include "ops/parameter_server/published_model.h"
@@ -36,7 +37,7 @@ struct ServerOptions {
   bool synchronous = true;
   int64_t pushes_per_round = 1;
   // Asynchronously: how many versions old a push may be, negative for any; and
-  // how many updates make a version.
+  // how many updates make a version, 0 for as many as the load asks for.
   int64_t max_staleness = -1;
   int64_t updates_per_version = 1;
   // How long the update of a round may take, or three times as long as the
@@ -130,16 +131,16 @@ class Server : public tensorflow::ResourceBase {
   // ---- Pulls
 
   // Comes before a pull: publishes what has never been and, if a version is due
-  // (asynchronously), what has.
+  // (asynchronously), what has. While somebody else does that, a pull takes the
+  // version that there is.
   absl::Status Refresh(const std::vector<uint32_t>& ids, const Read& read,
                        const kernels::ParallelFor& parallel_for);
 
-  // Where a message of so many bytes goes.
-  using Allocate = std::function<absl::Status(int64_t size, uint8_t** bytes)>;
-
-  // Writes what a worker lacks of these variables.
+  // Gives what a worker lacks of these variables: one buffer for all workers
+  // that lack the same. ResourceExhausted if there is no memory for it.
   absl::Status Pull(const PullRequest& request,
-                    const std::vector<uint32_t>& ids, const Allocate& allocate);
+                    const std::vector<uint32_t>& ids,
+                    tensorflow::Tensor* message);
 
   // If a pull now would bring nothing new, and the request has patience, parks
   // `call`: it is made when there is a new version, patience is over, or the
@@ -213,10 +214,13 @@ class Server : public tensorflow::ResourceBase {
   };
 
   struct Channel {
-    Round round;
+    explicit Channel(BufferPool* pool) : round(std::make_shared<Round>(pool)) {}
+
+    std::shared_ptr<Round> round;
     int64_t number = 0;         // of the round
     int64_t since = 1;          // pushes on earlier versions are stale
     bool is_updating = false;   // the round is closed
+    bool is_complete = false;   // the same, and nobody was asked to update yet
     uint64_t began_micros = 0;  // of the update, once it has begun
     uint64_t lease_end_micros = 0;
     uint64_t longest_micros = 0;        // of all updates
@@ -236,15 +240,45 @@ class Server : public tensorflow::ResourceBase {
                         const kernels::ParallelFor& parallel_for,
                         Push* push) const;
 
-  // What must be read before a pull.
-  absl::Status GetHandlesForPull(const std::vector<uint32_t>& ids,
-                                 std::vector<Handle>* handles) const;
+  // What must be read before a pull, and what it then makes.
+  struct Publication {
+    std::vector<Handle> handles;
+    bool is_version;
+    int64_t updates;  // since the last version
+  };
+  absl::Status PreparePublication(const std::vector<uint32_t>& ids,
+                                  Publication* publication) const;
+  absl::Status ArePublished(const std::vector<uint32_t>& ids,
+                            bool* are_published) const;
+  // With the publishing mutex.
+  std::vector<Change> Encode(const Values& values,
+                             const kernels::ParallelFor& parallel_for) const;
+  absl::Status PublishRound(uint32_t channel, int64_t round,
+                            const std::vector<uint32_t>& ids, const Read& read,
+                            const kernels::ParallelFor& parallel_for);
   absl::Status SetMultipliers(
       const std::vector<std::pair<uint32_t, float>>& multipliers);
   absl::Status ReadValues(const std::vector<uint32_t>& ids, const Read& read,
                           Values* values) const;
 
-  // These need it.
+  absl::Status TakeMeans(
+      const Round& round,
+      const std::vector<std::shared_ptr<const VariableInfo>>& dense,
+      const std::vector<std::shared_ptr<const VariableInfo>>& sparse,
+      const kernels::ParallelFor& parallel_for, Gradients* gradients) const;
+
+  // The pull of workers that lack the same. Whoever is the first writes it.
+  struct SharedMessage {
+    explicit SharedMessage(uint32_t tag) : writer(Kind::kPull, tag) {}
+    void Write();
+
+    MessageWriter writer;
+    std::once_flag once;
+    tensorflow::Tensor bytes;
+  };
+
+  // These need it, for a short time: nothing in them goes by the number of
+  // values.
   bool IsForgotten(uint32_t id) const {
     return id < ids_end_ && variables_.count(id) == 0;
   }
@@ -253,28 +287,28 @@ class Server : public tensorflow::ResourceBase {
   absl::Status FindThoseLeft(const std::vector<uint32_t>& ids,
                              std::vector<const Variable*>* variables) const;
   absl::Status CheckNotForgotten(const Push& push) const;
-  absl::Status FindAll(const std::vector<uint32_t>& ids,
-                       std::vector<const VariableInfo*>* variables) const;
-  Channel* FindChannel(uint32_t channel);  // makes it if need be
-  bool IsVersionDue() const {
-    return !options_.synchronous &&
-           updates_due_ >= options_.updates_per_version;
-  }
+  absl::Status FindAll(
+      const std::vector<uint32_t>& ids,
+      std::vector<std::shared_ptr<const VariableInfo>>* variables) const;
+  std::shared_ptr<Channel> FindChannel(
+      uint32_t channel);  // makes it if need be
+  std::shared_ptr<SharedMessage> FindMessage(
+      const PullRequest& request,
+      const std::vector<const Variable*>& variables);
+  bool IsVersionDue() const;
   void CountPush(int64_t size, const Push& push);
-  void AddToRound(const Push& push, bool master,
-                  const kernels::ParallelFor& parallel_for, Channel* channel,
-                  Answer* answer);
+  bool Admit(const Push& push, bool master, Channel* channel, Answer* answer);
+  void AdmitToRound(const Push& push, bool master, Channel* channel,
+                    Answer* answer);
+  absl::Status TakePush(const Push& push, Channel* channel);
+  void CountUpdate();
   void Lease(Channel* channel) const;
   void EndRound(Channel* channel);
-  absl::Status TakeMeans(const Round& round,
-                         const std::vector<const VariableInfo*>& dense,
-                         const std::vector<const VariableInfo*>& sparse,
-                         const kernels::ParallelFor& parallel_for,
-                         Gradients* gradients) const;
 
   const ServerOptions options_;
   tensorflow::Env* const env_;
   ParkedCalls parked_calls_;
+  mutable BufferPool pool_;
 
   // Held from reading variables to publishing them, so that nobody publishes
   // older values after newer ones. Comes before the other one.
@@ -284,9 +318,14 @@ class Server : public tensorflow::ResourceBase {
   std::map<uint32_t, Variable> variables_;
   int64_t ids_end_ = 0;  // all that have been added are less
   PublishedModel model_;
-  std::map<uint32_t, Channel> channels_;
+  // Of this version, by the fingerprint of the request and what was asked for.
+  std::map<std::pair<uint32_t, std::vector<std::pair<uint32_t, int64_t>>>,
+           std::shared_ptr<SharedMessage>>
+      messages_;
+  std::map<uint32_t, std::shared_ptr<Channel>> channels_;
   int64_t whole_version_ = 1;  // the last one that PublishWhole has made
   int64_t updates_due_ = 0;    // since the last version, asynchronously
+  int64_t updates_while_encoding_ = 0;  // it
   int64_t updates_ = 0;
   int64_t step_ = 0;  // updates_, and those before the program began
   int64_t pushes_accepted_ = 0;

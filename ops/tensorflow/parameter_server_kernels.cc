@@ -260,10 +260,11 @@ class PullOp : public AsyncOpKernel {
       // Waits for the callback, if that is running.
       context->cancellation_manager()->DeregisterCallback(call->token);
     }
+    Tensor message;
     context->SetStatus(call->is_cancelled
                            ? absl::CancelledError("the pull was cancelled")
-                           : call->server->Pull(call->request, ids_,
-                                                AllocateMessage(context)));
+                           : call->server->Pull(call->request, ids_, &message));
+    if (context->status().ok()) context->set_output(0, message);
     call->server.reset();
     // It may destroy this kernel.
     const DoneCallback done = std::move(call->done);

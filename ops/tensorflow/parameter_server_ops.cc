@@ -225,7 +225,7 @@ REGISTER_OP("TfGc>ParameterServer")
     .Attr("synchronous: bool")
     .Attr("pushes_per_round: int >= 1")
     .Attr("max_staleness: int")
-    .Attr("updates_per_version: int >= 1")
+    .Attr("updates_per_version: int >= 0")
     .Attr("lease_seconds: float")
     .Output("server: resource")
     .SetIsStateful()
@@ -245,7 +245,8 @@ synchronous: Whether pushes are collected in rounds, each of which makes one
 pushes_per_round: How many pushes make a round.
 max_staleness: Asynchronously, how many versions behind a push may be; negative
   for any number.
-updates_per_version: Asynchronously, how many updates make a version.
+updates_per_version: Asynchronously, how many updates make a version; 0 for as many
+  as the load asks for.
 lease_seconds: How long the update of a round may take before the next worker
   that pushes is asked to make it.
 server: Handle for the other ops.

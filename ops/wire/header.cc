@@ -88,11 +88,15 @@ absl::Status ReadHeader(const uint8_t* bytes, const Header& expected,
       return Mismatch(field.name, field.received, field.expected);
     }
   }
-  if (layout.size < kHeaderSize ||
-      static_cast<int64_t>(layout.size) > max_size) {
-    return absl::DataLossError(absl::StrCat("message header: size is ",
-                                            layout.size, ", expected ",
-                                            kHeaderSize, " ... ", max_size));
+  if (layout.size < kHeaderSize) {
+    return Mismatch("size", layout.size, kHeaderSize);
+  }
+  if (static_cast<int64_t>(layout.size) > max_size) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("message header: size is ", layout.size,
+                     ", and this worker expects at most ", max_size,
+                     ". The workers must run the same program in the same "
+                     "order with the same tf_gc."));
   }
   *header = expected;
   header->checksum = layout.checksum;

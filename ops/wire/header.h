@@ -41,9 +41,9 @@ struct Header {
 // Writes kHeaderSize bytes.
 void WriteHeader(const Header& header, uint8_t* out);
 
-// Reads a header that should agree with `expected` in everything but its size,
-// which must lie in kHeaderSize ... max_size, and its checksum. Anything else
-// is DataLoss or, where the versions differ, FailedPrecondition; the error
+// Reads a header that should agree with `expected` in everything but its size
+// and its checksum. A size of more than max_size is ResourceExhausted. Anything
+// else is DataLoss or, where the versions differ, FailedPrecondition; the error
 // names the field.
 absl::Status ReadHeader(const uint8_t* bytes, const Header& expected,
                         int64_t max_size, Header* header);

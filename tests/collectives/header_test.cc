@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/wire/checksum.h"
@@ -140,7 +141,7 @@ TEST(HeaderTest, OtherVersionIsFailedPreconditionAndNamesBoth) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 7"));
 }
 
-TEST(HeaderTest, SizeOutsideItsRangeIsDataLoss) {
+TEST(HeaderTest, SizeTooSmallIsDataLossAndAboveTheBoundResourceExhausted) {
   const uint32_t max = kMaxSize;
   for (const uint32_t good : {uint32_t{32}, uint32_t{33}, max}) {
     int64_t size = -1;
@@ -152,8 +153,12 @@ TEST(HeaderTest, SizeOutsideItsRangeIsDataLoss) {
         std::numeric_limits<uint32_t>::max()}) {
     int64_t size = -1;
     const absl::Status status = ReadWithSize(bad, &size);
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("size is"));
+    EXPECT_EQ(status.code(), bad > max ? absl::StatusCode::kResourceExhausted
+                                       : absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat("size is ", bad)));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(bad > max ? absl::StrCat("at most ", max) : "32"));
     EXPECT_EQ(size, -1);
   }
 }

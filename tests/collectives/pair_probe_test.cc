@@ -118,7 +118,7 @@ TEST(PairProbeTest, WrongSizesAreRefused) {
   }
 }
 
-TEST(PairProbeTest, AMessageThatIsTooLargeIsDataLoss) {
+TEST(PairProbeTest, AMessageThatIsTooLargeIsResourceExhausted) {
   InProcessNetwork network(2);
   const std::vector<absl::Status> statuses =
       RunRanks(2, &network, [&](int rank) {
@@ -128,7 +128,10 @@ TEST(PairProbeTest, AMessageThatIsTooLargeIsDataLoss) {
                           /*max_bytes=*/rank == 0 ? 1000 : 900, &mailbox,
                           &seconds);
       });
-  ExpectDataLoss(statuses[1], "size is 1032, expected 32 ... 932");
+  EXPECT_TRUE(absl::IsResourceExhausted(statuses[1]));
+  EXPECT_THAT(
+      std::string(statuses[1].message()),
+      testing::HasSubstr("size is 1032, and this worker expects at most 932"));
 }
 
 }  // namespace

@@ -54,11 +54,6 @@ void FuzzFrame(Kind kind, const Buffer& bytes) {
   }
 }
 
-Buffer CopyOf(const Tensor& tensor) {
-  const absl::string_view data = tensor.tensor_data();
-  return Buffer(data.begin(), data.end());
-}
-
 // The means that a push gives, and their second moments, one after the other;
 // none if it is refused.
 Buffer FuzzPush(const Buffer& push) {

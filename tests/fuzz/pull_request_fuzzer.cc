@@ -56,13 +56,14 @@ void CheckEntry(const Message::Entry& entry, const std::vector<uint32_t>& ids) {
 
 void FuzzPull(const PullRequest& request, const std::vector<uint32_t>& ids) {
   static const Pair* const pair = new Pair;
-  Buffer bytes;
-  const absl::Status pulled = pair->server->Pull(request, ids, To(&bytes));
+  tensorflow::Tensor pull;
+  const absl::Status pulled = pair->server->Pull(request, ids, &pull);
   if (!pulled.ok()) {
     Check(absl::IsInvalidArgument(pulled));
     Check(absl::StrContains(pulled.message(), "ids: no variable"));
     return;
   }
+  const Buffer bytes = CopyOf(pull);
   Message message;
   CheckOk(ReadMessage(Kind::kPull, bytes.data(), bytes.size(), &message));
   Check(message.version == 2 && message.tag == request.Fingerprint());

@@ -74,6 +74,10 @@ inline auto To(Buffer* message) {
   };
 }
 
+inline Buffer CopyOf(const tensorflow::Tensor& tensor) {
+  return Buffer(BytesOf(tensor), BytesOf(tensor) + tensor.TotalBytes());
+}
+
 inline tensorflow::Tensor Ones(const VariableInfo& variable) {
   tensorflow::Tensor ones = NewFloats(variable.size());
   ones.flat<float>().setConstant(1);
@@ -121,9 +125,9 @@ struct Pair {
   }
 
   Buffer Pull(const PullRequest& request) {
-    Buffer message;
-    CheckOk(server->Pull(request, Ids(), To(&message)));
-    return message;
+    tensorflow::Tensor message;
+    CheckOk(server->Pull(request, Ids(), &message));
+    return CopyOf(message);
   }
 
   void Follow() {

@@ -660,7 +660,7 @@ class ErrorsTest(OpTestCase):
     def test_wrong_servers(self):
         for words, kwargs in (
             ("pushes_per_round", {"pushes_per_round": 0}),
-            ("updates_per_version", {"updates_per_version": 0}),
+            ("updates_per_version", {"updates_per_version": -1}),
             ("lease_seconds", {"lease_seconds": -1.0}),
         ):
             self.assert_invalid(words, ops.parameter_server, unique_name(), **kwargs)

@@ -76,9 +76,8 @@ TEST(LocalModelTest, RequestsNameWhatIsNotThereOrOfAnotherVersion) {
             (std::vector<int64_t>{0, 0, 1, 0, 2, 0}));
   const auto pull = [&](const std::vector<uint32_t>& ids,
                         const std::vector<PulledVariable>& pulled) {
-    Buffer message;
     int64_t version, step;
-    ExpectOk(fixture.server()->Pull(model->Request(ids), ids, To(&message)));
+    const Buffer message = Pull(model->Request(ids), ids, fixture.server());
     ExpectOk(model->Apply(message.data(), message.size(), pulled, SingleThread,
                           &version, &step));
     return version;
@@ -577,9 +576,8 @@ TEST(LocalModelTest, PatienceIsThatOfTheLastStepOnThisModel) {
   FakeEnv env;
   const Resource<LocalModel> model(new LocalModel(&env));
   const auto pull = [&] {
-    Buffer message;
     int64_t version, step;
-    ExpectOk(fixture.server()->Pull(model->Request({1}), {1}, To(&message)));
+    const Buffer message = Pull(model->Request({1}), {1}, fixture.server());
     ExpectOk(model->Apply(message.data(), message.size(), {{1, variable.shape}},
                           SingleThread, &version, &step));
   };

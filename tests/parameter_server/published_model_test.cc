@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,14 +20,16 @@ constexpr uint32_t kId = 3;
 class Published {
  public:
   explicit Published(const VariableInfo& info) : info_(info) {
-    model_.Add(&info_);
+    model_.Add(std::make_shared<VariableInfo>(info_));
   }
 
   PublishedModel& operator*() { return model_; }
   PublishedModel* operator->() { return &model_; }
 
   void Publish(const Floats& values) {
-    model_.Publish({{kId, ToTensor(values)}}, model_.step() + 1, SingleThread);
+    std::vector<Change> changes = model_.Changes({{kId, ToTensor(values)}});
+    for (Change& change : changes) change.Encode(SingleThread, &pool_);
+    model_.Publish(changes, model_.step() + 1);
   }
 
   // The entries for a worker with this version.
@@ -69,6 +72,7 @@ class Published {
  private:
   const VariableInfo info_;
   PublishedModel model_;
+  BufferPool pool_;
 };
 
 std::vector<Codec> CodecsOf(const std::vector<Published::Entry>& entries) {

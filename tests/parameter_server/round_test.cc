@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -61,18 +62,19 @@ absl::Status Check(const std::vector<OwnEntry>& push) {
 
 bool Add(const std::vector<OwnEntry>& push, Round* round) {
   ExpectOk(Check(push));
-  return round->Add(View(push), SingleThread);
+  if (!round->Admit(View(push))) return false;
+  round->Add(View(push), SingleThread);
+  return true;
 }
 
 Floats SumOf(const Round& round, const VariableInfo& variable) {
-  Floats sum(variable.size());
-  round.Sum(variable, sum.data(), SingleThread);
-  return sum;
+  return ToFloats(round.Sum(variable, SingleThread));
 }
 
 TEST(RoundTest, SumsOfFloat32AreSums) {
   const VariableInfo a = MakeVariable(1, {3}), b = MakeVariable(2, {2, 1});
-  Round round;
+  BufferPool pool;
+  Round round(&pool);
   EXPECT_TRUE(Add({Float32(a, {1, 2, 3}), Float32(b, {5, 6})}, &round));
   EXPECT_TRUE(Add({Float32(a, {0.5f, -2, 1})}, &round));
   EXPECT_EQ(round.pushes(), 2);
@@ -81,21 +83,40 @@ TEST(RoundTest, SumsOfFloat32AreSums) {
   EXPECT_EQ(SumOf(round, MakeVariable(3, {2})), (Floats{0, 0}));
 }
 
-TEST(RoundTest, ClearStartsAnew) {
+TEST(RoundTest, SumsThatWereTakenStay) {
   const VariableInfo a = MakeVariable(1, {2});
-  Round round;
+  BufferPool pool;
+  Round round(&pool);
   Add({Float32(a, {1, 2})}, &round);
-  Add({InRows(a, {1, {1}, {5}})}, &round);
-  round.Clear();
-  EXPECT_EQ(round.pushes(), 0);
-  EXPECT_EQ(SumOf(round, a), (Floats{0, 0}));
+  const tensorflow::Tensor taken = round.Sum(a, SingleThread);
   Add({Float32(a, {3, 4})}, &round);
-  EXPECT_EQ(SumOf(round, a), (Floats{3, 4}));
+  EXPECT_EQ(ToFloats(taken), (Floats{1, 2}));
+  EXPECT_EQ(SumOf(round, a), (Floats{4, 6}));
+  round.Remove(a.id);
+  EXPECT_EQ(SumOf(round, a), (Floats{0, 0}));
+}
+
+TEST(RoundTest, IsAddedUpOnceAllThatWasAdmittedIsAdded) {
+  const VariableInfo a = MakeVariable(1, {2});
+  const std::vector<OwnEntry> push = {Float32(a, {1, 2})};
+  BufferPool pool;
+  Round round(&pool);
+  EXPECT_TRUE(round.IsAddedUp());
+  EXPECT_TRUE(round.Admit(View(push)));
+  EXPECT_TRUE(round.Admit(View(push)));
+  EXPECT_EQ(round.pushes(), 2);
+  round.Add(View(push), SingleThread);
+  EXPECT_FALSE(round.IsAddedUp());
+  std::thread other([&] { round.Add(View(push), SingleThread); });
+  round.WaitTillAddedUp();
+  EXPECT_EQ(SumOf(round, a), (Floats{2, 4}));
+  other.join();
 }
 
 TEST(RoundTest, RowsAreKeptOneAfterTheOther) {
   const VariableInfo a = MakeVariable(1, {4, 2});
-  Round round;
+  BufferPool pool;
+  Round round(&pool);
   Add({InRows(a, {2, {3, 1}, {1, 2, 3, 4}})}, &round);
   Add({InRows(a, {2, {}, {}})}, &round);
   Add({InRows(a, {2, {1}, {5, 6}})}, &round);
@@ -112,7 +133,8 @@ TEST(RoundTest, RowsAreKeptOneAfterTheOther) {
 
 TEST(RoundTest, DenseGradientsAreNotTakenAsRows) {
   const VariableInfo a = MakeVariable(1, {2});
-  Round round;
+  BufferPool pool;
+  Round round(&pool);
   Add({Float32(a, {1, 2})}, &round);
   Rows rows;
   ExpectInvalid(round.TakeRows(a, &rows), "variable_1");
@@ -121,7 +143,8 @@ TEST(RoundTest, DenseGradientsAreNotTakenAsRows) {
 TEST(RoundTest, CompressedPushesAddWhatTheyDecodeTo) {
   for (const std::string push : {"float16", "bfloat16", "int8", "three_lc"}) {
     const VariableInfo a = MakeVariable(1, {1000}, push);
-    Round round;
+    BufferPool pool;
+    Round round(&pool);
     Floats expected(1000, 0);
     for (int i = 0; i < 3; ++i) {
       Floats values = Gaussian(1000, i);
@@ -157,7 +180,8 @@ TEST(RoundTest, SumsOfThcAreDecodedOnce) {
   const VariableInfo a = MakeVariable(1, {64}, kThc);
   const Floats first = Gaussian(64, 1, 0.3f), second = Gaussian(64, 2, 0.3f);
   const ThcQuantizer quantizer(&a.push.thc, 1, 64, Scales(3));
-  Round round;
+  BufferPool pool;
+  Round round(&pool);
   std::vector<uint16_t> sums(64);
   uint64_t push = 0;
   for (const Floats& values : {first, second}) {
@@ -180,7 +204,8 @@ TEST(RoundTest, PushesThatCouldOverflowAreRefused) {
       1, {64},
       "thc bits=2 truncation=1.64 headroom=1 seed=1 table=0,1,2,30000");
   const VariableInfo b = MakeVariable(2, {1});
-  Round round;
+  BufferPool pool;
+  Round round(&pool);
   EXPECT_TRUE(Add({Thc(a, {1})}, &round));
   EXPECT_TRUE(Add({Float32(b, {1}), Thc(a, {1})}, &round));
   EXPECT_FALSE(Add({Float32(b, {1}), Thc(a, {1})}, &round));
@@ -191,37 +216,37 @@ TEST(RoundTest, PushesThatCouldOverflowAreRefused) {
 
 TEST(RoundTest, PushesWithOtherScalesAreRefused) {
   const VariableInfo a = MakeVariable(1, {64}, kThc);
-  Round round;
+  BufferPool pool;
+  Round round(&pool);
   EXPECT_TRUE(Add({Thc(a, {1}, Scales(1, 4))}, &round));
   EXPECT_FALSE(Add({Thc(a, {1}, Scales(1, 5))}, &round));
   EXPECT_EQ(round.pushes(), 1);
-  round.Clear();
-  EXPECT_TRUE(Add({Thc(a, {1}, Scales(1, 5))}, &round));
 }
 
 TEST(RoundTest, NormsAreTheLargestOfFinitePushes) {
   const VariableInfo a = MakeVariable(1, {65}, kThc);  // two blocks
   const ThcScales scales = Scales(1, /*version=*/4, /*blocks=*/2);
-  Round round;
-  EXPECT_EQ(round.Norms(a), nullptr);
+  BufferPool pool;
+  Round round(&pool);
+  EXPECT_TRUE(round.Norms(a).empty());
   Add({ThcNan(a)}, &round);
-  EXPECT_EQ(round.Norms(a), nullptr);
+  EXPECT_TRUE(round.Norms(a).empty());
   Add({Thc(a, {1, 5}, scales)}, &round);
   Add({Float32(a, Floats(65, 0)),
        {&a, Codec::kThcNorms, BytesOfFloats({2, 3})}},
       &round);
-  ASSERT_NE(round.Norms(a), nullptr);
-  EXPECT_EQ(*round.Norms(a), (Floats{2, 5}));
-  Round notes;
+  EXPECT_EQ(round.Norms(a), (Floats{2, 5}));
+  Round notes(&pool);
   const std::vector<OwnEntry> push = {Thc(a, {1, 5}, scales)};
   notes.AddNorms(View(push));
   EXPECT_EQ(notes.pushes(), 0);
-  EXPECT_EQ(*notes.Norms(a), (Floats{1, 5}));
+  EXPECT_EQ(notes.Norms(a), (Floats{1, 5}));
 }
 
 TEST(RoundTest, OnePushThatIsNotFiniteMakesTheSumNan) {
   const VariableInfo a = MakeVariable(1, {64}, kThc);
-  Round round;
+  BufferPool pool;
+  Round round(&pool);
   Add({Thc(a, {1})}, &round);
   Add({ThcNan(a)}, &round);
   for (const float value : SumOf(round, a)) {

@@ -385,6 +385,88 @@ TEST(ServerTest, AsynchronousVersionsAreMadeOnDemand) {
   EXPECT_EQ(fixture.MakeWorker().Copy(0), (Floats{3, 4}));
 }
 
+TEST(ServerTest, PullsOfOneVersionShareABuffer) {
+  Fixture fixture(OneVariable(), Rounds(1));
+  const auto pull = [&](int64_t version) {
+    PullRequest request;
+    request.version = version;
+    tensorflow::Tensor message;
+    ExpectOk(fixture->Pull(request, {1}, &message));
+    return message;
+  };
+  fixture.Set(1, {3, 4});
+  fixture.EndUpdate();
+  const tensorflow::Tensor first = pull(1);
+  EXPECT_TRUE(pull(1).SharesBufferWith(first));
+  EXPECT_FALSE(pull(2).SharesBufferWith(first));
+  const auto expect_another = [&] {
+    EXPECT_FALSE(pull(1).SharesBufferWith(first));
+  };
+  fixture->SetStep(7);
+  expect_another();
+  fixture.PublishWhole({1});
+  expect_another();
+  EXPECT_EQ(fixture->Statistics().pulls, 5);
+}
+
+// Reading stands for encoding, which comes after it.
+TEST(ServerTest, PullsAndUpdatesDoNotWaitForAnEncoding) {
+  Fixture fixture(OneVariable(), Asynchronous(-1, /*updates=*/0));
+  Worker worker = fixture.MakeWorker();
+  const auto refresh = [&](const Server::Read& read) {
+    ExpectOk(fixture->Refresh({1}, read, SingleThread));
+    return fixture->Statistics().version;
+  };
+  const Values none;
+  fixture.EndUpdate();
+  const auto encode_while_two_updates_are_made =
+      [&](const std::vector<Server::Handle>&, Values*) {
+        std::thread others([&] {
+          for (int i = 0; i < 2; ++i) {
+            const Buffer push = worker.Push({{1, 2}});
+            EXPECT_TRUE(Accumulate(push, fixture.server()).accepted);
+            EXPECT_EQ(fixture.Mean(push), (Floats{1, 2}));
+            fixture.EndUpdate();
+            EXPECT_EQ(refresh(ReadFrom(&none)), 1);
+            EXPECT_EQ(worker.Follow(fixture.server()), 1);
+          }
+        });
+        others.join();
+        return absl::OkStatus();
+      };
+  EXPECT_EQ(refresh(encode_while_two_updates_are_made), 2);
+  // Four times as many make the next version, and one the version after it.
+  for (int updates = 3; updates < 8; ++updates) {
+    fixture.EndUpdate();
+    EXPECT_EQ(refresh(ReadFrom(&none)), 2);
+  }
+  fixture.EndUpdate();
+  EXPECT_EQ(refresh(ReadFrom(&none)), 3);
+  fixture.EndUpdate();
+  EXPECT_EQ(refresh(ReadFrom(&none)), 4);
+}
+
+TEST(ServerTest, WhoNeedsAFirstValueWaitsForWhoPublishes) {
+  Fixture fixture(OneVariable(), Asynchronous(-1));
+  ExpectOk(fixture->AddVariable(MakeVariable(2, {1}), {}));
+  fixture.EndUpdate();
+  const Values values = {{1, ToTensor({1, 2})}, {2, ToTensor({3})}};
+  std::thread other;
+  ExpectOk(fixture->Refresh(
+      {1},
+      [&](const std::vector<Server::Handle>&, Values* read) {
+        other = std::thread([&] { Refresh(values, fixture.server()); });
+        *read = {{1, ToTensor({5, 6})}};
+        return absl::OkStatus();
+      },
+      SingleThread));
+  other.join();
+  Worker worker({MakeVariable(1, {2}), MakeVariable(2, {1})});
+  EXPECT_EQ(worker.Follow(fixture.server()), 2);
+  EXPECT_EQ(worker.Copy(0), (Floats{5, 6}));
+  EXPECT_EQ(worker.Copy(1), Floats{3});
+}
+
 TEST(ServerTest, AsynchronousThcDecodesWithTheScalesOfThePush) {
   const int64_t n = 300;
   Fixture fixture({MakeVariable(1, {n}, kThc, "int8")}, Asynchronous(-1));
@@ -685,8 +767,8 @@ TEST(ServerTest, WrongVariablesAreInvalid) {
                 "the 0 values");
   ExpectInvalid(server->AddVariable(MakeVariable(6, {4}, "int8", kUnits), {}),
                 "pull: rows are for pushes only");
-  Buffer message;
-  ExpectInvalid(server->Pull({}, {9}, To(&message)), "no variable 9");
+  tensorflow::Tensor message;
+  ExpectInvalid(server->Pull({}, {9}, &message), "no variable 9");
   const Values none;
   ExpectInvalid(server->Refresh({9}, ReadFrom(&none), SingleThread),
                 "no variable 9");
@@ -769,6 +851,43 @@ TEST(ServerTest, DamagedPushesAreErrorsThatAddNothingOrOtherPushes) {
 }
 
 // ---- Threads
+
+// Pushes of a round come at once, of variables in either order.
+TEST(ServerTest, TheLastToAddUpMakesTheUpdateOfARound) {
+  const int64_t n = 3000;
+  const int pushes = 4;
+  const std::vector<VariableInfo> variables = {MakeVariable(1, {n}),
+                                               MakeVariable(2, {n})};
+  Fixture fixture(variables, Rounds(pushes));
+  std::vector<Worker> workers;
+  for (int i = 0; i < pushes; ++i) workers.push_back(fixture.MakeWorker());
+  for (int round = 0; round < 30; ++round) {
+    std::atomic<int> ready{0};
+    const auto push = [&](int i) {
+      Worker& worker = workers[i];
+      worker.Follow(fixture.server());
+      std::vector<DenseGradient> gradients;
+      for (const VariableInfo& variable : variables) {
+        gradients.push_back(
+            {variable.id, &variable.push, 1, 0, ToTensor(Floats(n, i + 1))});
+      }
+      if (i % 2 == 1) std::reverse(gradients.begin(), gradients.end());
+      const Buffer bytes = worker.Push(gradients, {});
+      const Answer answer = Accumulate(bytes, fixture.server());
+      EXPECT_TRUE(answer.accepted);
+      worker.Settle(bytes, true);
+      if (!answer.ready) return;
+      ++ready;
+      EXPECT_EQ(fixture.Mean(bytes, 1), Floats(n, 2.5f));
+      EXPECT_EQ(fixture.Mean(bytes, 2), Floats(n, 2.5f));
+    };
+    std::vector<std::thread> threads;
+    for (int i = 0; i < pushes; ++i) threads.emplace_back(push, i);
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(ready, 1);
+    fixture.EndUpdate();
+  }
+}
 
 TEST(ServerTest, WorkersOnThreadsGetWhatIsPublished) {
   const int64_t n = 2000, steps = 60;

@@ -154,6 +154,13 @@ inline std::function<absl::Status(int64_t, uint8_t**)> To(Buffer* message) {
 template <typename T>
 using Resource = tensorflow::core::RefCountPtr<T>;
 
+inline Buffer Pull(const PullRequest& request, const std::vector<uint32_t>& ids,
+                   Server* server) {
+  tensorflow::Tensor message;
+  ExpectOk(server->Pull(request, ids, &message));
+  return Buffer(BytesOf(message), BytesOf(message) + message.NumElements());
+}
+
 inline Answer Accumulate(const Buffer& push, Server* server,
                          bool master = true) {
   Answer answer;
@@ -225,9 +232,7 @@ class Worker {
 
   Buffer PullFrom(Server* server) const { return PullFrom(server, Request()); }
   Buffer PullFrom(Server* server, const PullRequest& request) const {
-    Buffer message;
-    ExpectOk(server->Pull(request, ids_, To(&message)));
-    return message;
+    return Pull(request, ids_, server);
   }
 
   absl::Status Apply(const Buffer& message) {
