@@ -31,11 +31,10 @@ class Policy:
       min_elements: variables with fewer elements are not compressed.
       compress_vectors: whether variables with fewer than two dimensions are
         compressed too.
-      embeddings: what compresses `tf.IndexedSlices`, the gradients of embeddings,
-        whatever the variable's name and size; None where they travel exactly, as
-        in TensorFlow.
-      sparse_as_dense: whether `tf.IndexedSlices` are made dense and compressed as
-        other gradients are, in place of that.
+      sparse_as_dense: whether `tf.IndexedSlices`, the gradients of embeddings, are
+        made dense, and compressed as other gradients are.
+      embeddings: what compresses them in place of that, whatever the variable's
+        name and size; None where they travel exactly, as in TensorFlow.
 
     Raises:
       ValueError: an attribute is out of range, a rule is no regular expression, or
@@ -46,8 +45,8 @@ class Policy:
     rules: Mapping[str, Compressor | None] = dataclasses.field(default_factory=dict)
     min_elements: int = 1024
     compress_vectors: bool = False
-    embeddings: EmbeddingRows | None = None
     sparse_as_dense: bool = False
+    embeddings: EmbeddingRows | None = None
 
     def __post_init__(self):
         if self.min_elements < 0:
