@@ -3,7 +3,7 @@
     TF_USE_LEGACY_KERAS=1 tf_gc-launch --workers 2 --ps 2 parameter_server_embeddings.py \
         "EmbeddingRows(8)"
 
-Three of nine words are the features of an example; it is a "yes" if the first word is among them.
+Three of seven words are the features of an example; it is a "yes" if the first word is among them.
 A table of 16384 values a word lies in two shards on the servers.
 """
 

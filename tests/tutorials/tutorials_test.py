@@ -105,7 +105,7 @@ class TutorialsTest(parameterized.TestCase):
         )
         self.assertAlmostEqual(exact["accuracy"], packed["accuracy"], delta=0.02)
         self.assertEqual(exact["updates"], packed["updates"])
-        # Of nine words most come several times in a batch.
+        # Of seven words most come several times in a batch.
         self.assertGreater(exact["bytes_pushed"], 10 * packed["bytes_pushed"])
         print(program, exact, packed)
 
