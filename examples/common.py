@@ -38,9 +38,14 @@ _WARM_UP_STEPS = 3
 
 
 class Cluster:
-    """The strategy that the flags ask for, and this process's place in it."""
+    """The strategy that the flags ask for, and this process's place in it.
 
-    def __init__(self):
+    Args:
+      policy: function of the compressor that --compressor names, or None, that returns what the
+        strategy compresses by: that itself by default.
+    """
+
+    def __init__(self, policy: Callable = lambda compressor: compressor):
         tf.get_logger().setLevel("WARNING")  # it would tell of every collective that is traced
         keras.utils.set_random_seed(FLAGS.seed)
         tf.config.experimental.enable_op_determinism()
@@ -54,14 +59,14 @@ class Cluster:
         self.has_servers = self.servers > 0
         if self.has_servers:
             self.strategy = tf_gc.ParameterServerStrategy(
-                resolver, compression=self.compressor, synchronous=FLAGS.synchronous
+                resolver, compression=policy(self.compressor), synchronous=FLAGS.synchronous
             )
         else:
             self.strategy = tf_gc.MultiWorkerMirroredStrategy(
                 communication_options=tf.distribute.experimental.CommunicationOptions(
                     timeout_seconds=FLAGS.timeout_seconds
                 ),
-                compression=self.compressor,
+                compression=policy(self.compressor),
             )
         # Of all workers together, for one update.
         self.pushes_per_update = 1 if self.has_servers and not FLAGS.synchronous else self.workers

@@ -297,6 +297,9 @@ def encode_push(
     codecs,
     start_steps,
     sparse_ids,
+    sparse_shapes,
+    row_bits=0,
+    row_start_step=0,
     channel=0,
     name=None,
 ):
@@ -305,7 +308,7 @@ def encode_push(
         gradient + old residual = delivered + new residual
 
     Where gradient plus residual is not finite the residual stays, and the mean of
-    the round is not finite. Sparse gradients travel uncompressed.
+    the round is not finite. Sparse gradients have no residuals.
 
     Args:
       model: handle from `local_model`.
@@ -319,6 +322,11 @@ def encode_push(
       start_steps: list of ints, how many updates the model has seen when these are
         used at first; before, gradients travel as float32.
       sparse_ids: list of ints, the variables of `sparse_indices`.
+      sparse_shapes: list of their shapes, fully defined.
+      row_bits: int, 0 where sparse gradients travel as they are. Else rows of one
+        index are added up, and packed, as in `pack_rows`: 2, 3, 4, 5, 8 or 32.
+      row_start_step: int, how many updates the model has seen when fewer bits than
+        32 are used at first.
       channel: int, which rounds the push belongs to: those of one of several
         optimizers.
       name: Name of the op.
@@ -327,8 +335,8 @@ def encode_push(
       uint8 vector for `accumulate_push`.
 
     Raises:
-      tf.errors.InvalidArgumentError: a codec is not one, a multiplier is out of
-        range, a variable comes twice, or its residual has another shape.
+      tf.errors.InvalidArgumentError: a codec is not one, a multiplier or an index is
+        out of range, a variable comes twice, or its residual has another shape.
     """
     return library.tf_gc_encode_push(
         model,
@@ -340,6 +348,9 @@ def encode_push(
         codecs=codecs,
         start_steps=start_steps,
         sparse_ids=sparse_ids,
+        sparse_shapes=sparse_shapes,
+        row_bits=row_bits,
+        row_start_step=row_start_step,
         channel=channel,
         name=name,
     )

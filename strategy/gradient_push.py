@@ -15,13 +15,14 @@ class GradientPush:
         `tf.IndexedSlices`.
       channel: the optimizer's number, as each has rounds of its own.
       synchronous: whether a server adds up several pushes before an update.
+      embeddings: the `EmbeddingRows` that `tf.IndexedSlices` travel by, or None.
 
     Raises:
       ValueError: a variable is not the strategy's, or of another type than
         float32, float16 or bfloat16.
     """
 
-    def __init__(self, grads_and_vars, channel, synchronous):
+    def __init__(self, grads_and_vars, channel, synchronous, embeddings):
         self._synchronous = synchronous
         self._variables = [variable for _, variable in grads_and_vars]
         self._dtypes = []
@@ -30,7 +31,7 @@ class GradientPush:
             pulled = _checked(variable)
             self._dtypes.append(pulled.dtype)
             server = pulled.tf_gc_server
-            part = self._parts.setdefault(server, _Part(server, channel))
+            part = self._parts.setdefault(server, _Part(server, channel, embeddings))
             part.add(index, gradient, pulled.tf_gc_entry)
 
     def send(self, apply):
@@ -99,9 +100,10 @@ class GradientPush:
 class _Part:
     """What goes to one server."""
 
-    def __init__(self, server, channel):
+    def __init__(self, server, channel, embeddings):
         self.server = server
         self._channel = channel
+        self._embeddings = embeddings
         self.accepted = None
         self.ready = None
         self.round = None
@@ -131,6 +133,9 @@ class _Part:
                 codecs=[entry.codecs.push for entry in entries],
                 start_steps=[entry.compressor.start_step for entry in entries],
                 sparse_ids=[entry.id for _, _, entry in self._sparse],
+                sparse_shapes=[entry.shape for _, _, entry in self._sparse],
+                row_bits=self._embeddings.bits if self._embeddings else 0,
+                row_start_step=self._embeddings.start_step if self._embeddings else 0,
                 channel=self._channel,
             )
             shapes = [entry.shape for _, _, entry in self._dense + self._sparse]

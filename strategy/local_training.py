@@ -4,6 +4,7 @@ import contextlib
 import functools
 
 import tensorflow as tf
+from tf_gc.strategy.gradients import times
 from tf_gc.strategy.variables import GRADIENT_DTYPES, unwrap
 
 
@@ -85,7 +86,7 @@ class LocalTraining:
         self._reduced.update(_ids(variables))
 
         def own():
-            return [g if reduce_op == "MEAN" else _times(g, self._workers) for g in gradients]
+            return [g if reduce_op == "MEAN" else times(g, self._workers) for g in gradients]
 
         if self._diloco.start_step == 0:
             return own()
@@ -221,11 +222,3 @@ def _copies(variable):
     """Returns the variables of this worker's devices that a variable stands for."""
     container = unwrap(variable)
     return getattr(container, "values", (container,))
-
-
-def _times(gradient, factor):
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(
-            _times(gradient.values, factor), gradient.indices, gradient.dense_shape
-        )
-    return gradient * tf.cast(factor, gradient.dtype)

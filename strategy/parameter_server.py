@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_gc.strategy import containers, keras_seams, pulled_variable, worker_step
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.gradient_push import GradientPush
+from tf_gc.strategy.gradients import sum_of_replicas
 from tf_gc.strategy.server_check import check_servers
 from tf_gc.strategy.server_links import without_auto
 from tf_gc.strategy.server_residuals import ServerResiduals
@@ -220,8 +221,9 @@ def _addresses(cluster_spec):
 
 def _push(strategy, pairs, apply):
     """Adds up a worker's replicas, and pushes the sums."""
-    gradients = [_sum_of_replicas(strategy, gradient) for gradient, _ in pairs]
-    if strategy.compression and strategy.compression.sparse_as_dense:
+    gradients = [sum_of_replicas(strategy, gradient) for gradient, _ in pairs]
+    policy = strategy.compression or Policy()
+    if policy.sparse_as_dense:
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
     variables = [variable for _, variable in pairs]
 
@@ -233,22 +235,10 @@ def _push(strategy, pairs, apply):
         list(zip(gradients, variables, strict=True)),
         channel=strategy.extended.channel(variables),
         synchronous=strategy.synchronous,
+        embeddings=policy.embeddings,
     )
     push.send(apply_in_replica)
     strategy.residuals.report_restored([pulled_variable.find(variable) for variable in variables])
-
-
-def _sum_of_replicas(strategy, gradient):
-    replicas = strategy.experimental_local_results(gradient)
-    if len(replicas) == 1:
-        return replicas[0]
-    if isinstance(replicas[0], tf.IndexedSlices):
-        return tf.IndexedSlices(
-            tf.concat([g.values for g in replicas], 0),
-            tf.concat([g.indices for g in replicas], 0),
-            replicas[0].dense_shape,
-        )
-    return tf.add_n(replicas)
 
 
 class _Extended(internals.ParameterServerStrategyV2Extended):

@@ -30,7 +30,7 @@ _bucket_keys = itertools.count()
 class _Entry:
     """A gradient that is to be reduced."""
 
-    gradient: tf.Tensor
+    gradient: tf.Tensor | tf.IndexedSlices  # the latter with EmbeddingRows alone
     variable: Any  # or `Statistics`
     compressor: Compressor
     units: tf.Tensor | None = None
@@ -102,7 +102,9 @@ class GradientReducer:
 
     def handles(self, gradient):
         """Whether this, and not TensorFlow, is to reduce a gradient."""
-        if isinstance(gradient, tf.IndexedSlices) and not self._policy.sparse_as_dense:
+        if isinstance(gradient, tf.IndexedSlices) and not (
+            self._policy.embeddings or self._policy.sparse_as_dense
+        ):
             return False
         return gradient.dtype in GRADIENT_DTYPES
 
@@ -114,7 +116,7 @@ class GradientReducer:
         """Returns the reduced gradients, on the worker's CPU.
 
         Args:
-          gradients: tensors that it `handles`.
+          gradients: tensors, or `tf.IndexedSlices`, that it `handles`.
           variables: theirs, in the same order.
           reduce_op: "SUM" or "MEAN".
           counter: the variable whose reductions are counted as steps: the first
@@ -122,12 +124,7 @@ class GradientReducer:
           with_second_moments: whether reduced gradients get second moments, where
             their compressors share them.
         """
-        with tf.device(self._device):
-            gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        entries = [
-            _Entry(gradient, variable, self._compressor(variable))
-            for gradient, variable in zip(gradients, variables, strict=True)
-        ]
+        entries = list(map(self._entry, gradients, variables))
         step = self._residuals.count_step(counter)
         options = (reduce_op, step, with_second_moments, unwrap(counter)._unique_id)
         with self._adapted(entries, step, with_second_moments):
@@ -213,10 +210,13 @@ class GradientReducer:
             if bucket is not None:
                 self._retired = (self._retired + bucket.traffic(self._steps)).by_name()
 
-    def _compressor(self, variable):
-        return (
-            self._policy.compressor_for(name_of(variable), unwrap(variable).shape) or Uncompressed()
-        )
+    def _entry(self, gradient, variable):
+        if isinstance(gradient, tf.IndexedSlices) and self._policy.embeddings:
+            return _Entry(gradient, variable, self._policy.embeddings)
+        with tf.device(self._device):
+            gradient = tf.convert_to_tensor(gradient)
+        compressor = self._policy.compressor_for(name_of(variable), unwrap(variable).shape)
+        return _Entry(gradient, variable, compressor or Uncompressed())
 
     def _shares(self, entry, with_second_moments):
         """Whether statistics of the gradient are exchanged: where something uses them."""
@@ -266,7 +266,7 @@ class GradientReducer:
                 else:
                     reduced = tf.cond(
                         step < compressor.start_step,
-                        lambda: Uncompressed().all_reduce(gradients, exchange),
+                        lambda: compressor.warm_up.all_reduce(gradients, exchange),
                         lambda: compressor.all_reduce(gradients, exchange),
                     )
             own = compressor.second_moments(exchange, reduced) if with_second_moments else None

@@ -10,6 +10,7 @@ import types
 
 import tensorflow as tf
 from absl import logging
+from tf_gc.strategy.gradients import with_values
 from tf_gc.strategy.variables import unwrap
 
 _ATTRIBUTE = "_tf_gc_second_moment"
@@ -27,7 +28,7 @@ def of(gradient):
 
 def copy(gradient):
     """Returns a copy of a reduced gradient, and of its second moment, on the current device."""
-    copied = tf.identity(gradient)
+    copied = with_values(gradient, tf.identity)
     if of(gradient) is not None:
         attach(copied, tf.identity(of(gradient)))
     return copied

@@ -614,12 +614,20 @@ def embedding_layers(layers):
     ]
 
 
-def fit_embedding(sparse_as_dense=False, **kwargs):
+def fit_embedding(embeddings=None, sparse_as_dense=False, shards=None, **kwargs):
     """tf_keras's fit of a model whose embedding has sparse gradients."""
     import tf_keras
 
     tf_keras.utils.set_random_seed(0)
-    policy = tf_gc.Policy(tf_gc.ThreeLC(), sparse_as_dense=sparse_as_dense)
+    policy = tf_gc.Policy(
+        tf_gc.ThreeLC(),
+        rules={"embedding": None} if embeddings else {},
+        embeddings=embeddings,
+        sparse_as_dense=sparse_as_dense,
+    )
+    if shards:
+        partitioner = tf.distribute.experimental.partitioners.FixedShardsPartitioner(shards)
+        kwargs["variable_partitioner"] = partitioner
     strategy = make_strategy(compression=policy, **kwargs)
     model = _tf_keras_model(strategy, embedding_layers, adam)
     rng = np.random.default_rng(0)

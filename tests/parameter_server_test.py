@@ -583,6 +583,23 @@ class KerasTest(parameterized.TestCase):
         )
         self.assertGreater(result["accuracy"][-1], 0.8)
 
+    @parameterized.parameters((False, 8), (True, 4))
+    def test_rows_of_embeddings_in_few_bits(self, synchronous, bits):
+        result = shared_cluster(2, 2).run(
+            programs.fit_embedding,
+            embeddings=tf_gc.EmbeddingRows(bits),
+            shards=2,  # tables on several servers
+            synchronous=synchronous,
+        )
+        self.assertGreater(result["accuracy"][-1], 0.8)
+        tables = [v for v in result["traffic"]["variables"] if "embedding" in v["name"]]
+        self.assertLen(tables, 2)
+        for table in tables:
+            bits_pushed = 8 * table["bytes_pushed"] / table["values_pushed"]
+            # A row has 16 values, a scale, and less than a byte of an index.
+            self.assertBetween(bits_pushed, bits + 1, bits + 2.5)
+            self.assertEqual(table["bytes_pulled"], 0)
+
 
 class FailureTest(parameterized.TestCase):
     """Processes that die or stop while others train."""

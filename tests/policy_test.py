@@ -51,6 +51,20 @@ class PolicyTest(parameterized.TestCase):
         self.assertIsNone(policy.compressor_for("kernel", tf.TensorShape([31, 33])))
         self.assertEqual(policy.compressor_for("kernel", tf.TensorShape([32, 32])), tf_gc.ThreeLC())
 
+    def test_embeddings_have_a_compressor_of_their_own(self):
+        rows = tf_gc.EmbeddingRows(bits=4)
+        self.assertEqual(as_policy(rows), tf_gc.Policy(embeddings=rows))
+        for message, arguments in [
+            (r"must be a tf_gc.EmbeddingRows, .*ThreeLC", {"embeddings": tf_gc.ThreeLC()}),
+            ("exclude each other", {"embeddings": rows, "sparse_as_dense": True}),
+            (r"default is for dense gradients: .*Policy\(embeddings=", {"default": rows}),
+            (r"rules\['table'\] is for dense", {"rules": {"table": rows}}),
+        ]:
+            with self.assertRaisesRegex(ValueError, message):
+                tf_gc.Policy(**arguments)
+        with self.assertRaisesRegex(ValueError, "bits must be 2, .*got 6"):
+            tf_gc.EmbeddingRows(bits=6)
+
     def test_vectors_are_compressed_when_asked_for(self):
         policy = tf_gc.Policy(default=tf_gc.ThreeLC(), compress_vectors=True)
         self.assertEqual(policy.compressor_for("bias", tf.TensorShape([2048])), tf_gc.ThreeLC())

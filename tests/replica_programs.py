@@ -80,6 +80,29 @@ def reduce_steps(compression, reduce_op, steps):
     return np.stack(delivered), sum(residuals)
 
 
+def reduce_rows(reduce_op):
+    """Each replica has row 7 of a table and one of its own; returns what each of them got."""
+    with _replicas():
+        strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.EmbeddingRows(bits=32))
+    with strategy.scope():
+        table = tf.Variable(tf.zeros([20, 3]), name="table")
+
+    @tf.function
+    def reduce():
+        def replica_step():
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            indices = tf.convert_to_tensor([replica, 7])
+            values = tf.cast(replica + 1, tf.float32) * tf.ones([2, 3])
+            slices = tf.IndexedSlices(values, indices, tf.constant([20, 3]))
+            reduced = strategy.reduce_gradients([(slices, table)], reduce_op)[0][0]
+            return tf.identity(reduced.indices), reduced.values
+
+        return strategy.run(replica_step)
+
+    indices, values = reduce()
+    return list(zip(_copies(strategy, indices), _copies(strategy, values), strict=True))
+
+
 def fit(compression, optimizer="Adam", **arguments):
     """Trains, evaluates and predicts; returns also what a fingerprint of each replica's is."""
     with _replicas():

@@ -37,6 +37,13 @@ class ReductionTest(parameterized.TestCase):
         left = left if reduce_op == "SUM" else left * REPLICAS
         np.testing.assert_allclose(factor * delivered[:, 0].sum(0) + left, put_in, atol=2e-4)
 
+    @parameterized.parameters(("SUM", 1), ("MEAN", 4))
+    def test_rows_of_all_replicas_are_added_up(self, reduce_op, divisor):
+        for copies in _cluster(2).run(programs.reduce_rows, reduce_op):
+            for indices, values in copies:
+                self.assertEqual(indices.tolist(), [0, 1, 2, 3, 7])
+                self.assertEqual((divisor * values[:, 0]).tolist(), [1, 2, 3, 4, 10])
+
 
 class CheckpointTest(parameterized.TestCase):
     @parameterized.parameters(2, 3)

@@ -127,6 +127,54 @@ def reduce_indexed_slices(sparse_as_dense):
     return bool(is_sparse), reduced.numpy()
 
 
+EMBEDDINGS = {"users": (300, 8), "items": (50, 2, 3)}
+
+
+def embedding_rows(step, worker=None):
+    """A worker's rows of each table: indices, some more than once, and values; none on worker 1."""
+    worker = rank() if worker is None else worker
+    count = 0 if worker == 1 and step == 1 else 20
+    rng = np.random.default_rng([step, worker])
+    return {
+        name: (rng.integers(0, shape[0], count), gaussian(step, (count, *shape[1:]), worker))
+        for name, shape in EMBEDDINGS.items()
+    }
+
+
+def reduce_embeddings(compressor, reduce_op, dtype="float32", bad_worker=None):
+    """Reduces the rows of two tables in two steps, beside a dense gradient.
+
+    Returns:
+      By step and table indices and values of what was delivered; and the traffic.
+    """
+    policy = tf_gc.Policy(default=tf_gc.ThreeLC(), embeddings=compressor)
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=policy)
+    tables = [_variable(strategy, shape, name) for name, shape in EMBEDDINGS.items()]
+    kernel = _variable(strategy)
+
+    @tf.function(reduce_retracing=True)
+    def step(rows):
+        def replica_step(rows):
+            slices = [
+                tf.IndexedSlices(tf.cast(values, dtype), tf.cast(indices, tf.int32), table.shape)
+                for (indices, values), table in zip(rows, tables, strict=True)
+            ]
+            pairs = [(tf.ones(kernel.shape), kernel), *zip(slices, tables, strict=True)]
+            _, *reduced = [r for r, _ in strategy.reduce_gradients(pairs, reduce_op)]
+            return [(r.indices, tf.cast(r.values, tf.float32)) for r in reduced]
+
+        return strategy.run(replica_step, args=(rows,))
+
+    delivered = []
+    for number in range(2):
+        rows = list(embedding_rows(number).values())
+        if rank() == bad_worker:
+            rows[0][1][0] = np.nan
+        inputs = [(tf.constant(i), tf.constant(v)) for i, v in rows]
+        delivered.append([(i.numpy().tolist(), v.numpy()) for i, v in step(inputs)])
+    return delivered, strategy.traffic.as_dict()
+
+
 def reduce_on_ipv6():
     """Returns what a gradient's sum is on a cluster with addresses of IPv6, and a timeout."""
     os.environ["TF_CONFIG"] = os.environ["TF_CONFIG"].replace("127.0.0.1", "[::1]")

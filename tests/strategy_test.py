@@ -8,6 +8,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import tf_gc
+from tests import rows_reference
 from tests.clusters import kill_in_a_step, one, shared_cluster
 from tf_gc.testing.cluster import Cluster
 
@@ -147,6 +148,76 @@ class ReductionTest(parameterized.TestCase):
         loss, _ = one(results)
         unchanged, _ = one(shared_cluster(3).run(programs.custom_loop, tf_gc.ThreeLC(), 1))
         self.assertLess(loss, 0.5 * unchanged)
+
+
+class EmbeddingsTest(parameterized.TestCase):
+    """tf.IndexedSlices through tf_gc.EmbeddingRows."""
+
+    @parameterized.parameters((2, "SUM"), (3, "MEAN"))
+    def test_rows_are_summed_exactly_with_32_bits(self, workers, reduce_op):
+        delivered, _ = self._reduce(workers, tf_gc.EmbeddingRows(bits=32), reduce_op=reduce_op)
+        for step, tables in enumerate(delivered):
+            self._check(tables, step, workers, reduce_op, tolerance=1e-6)
+
+    @parameterized.parameters((2, 8, "float32"), (3, 4, "bfloat16"))
+    def test_rows_in_few_bits_agree_and_are_counted(self, workers, bits, dtype):
+        delivered, traffic = self._reduce(workers, tf_gc.EmbeddingRows(bits), dtype=dtype)
+        for step, tables in enumerate(delivered):
+            # The sum of scales of at most 6, over the levels; and the type's rounding.
+            tolerance = workers * 6 / (2 ** (bits - 1) - 1) + (0.1 if dtype == "bfloat16" else 0)
+            self._check(tables, step, workers, "SUM", tolerance)
+        counts = {v["name"]: v for v in traffic["variables"]}
+        rows = {
+            name: sum(len(set(programs.embedding_rows(s, worker=0)[name][0])) for s in range(2))
+            for name in programs.EMBEDDINGS
+        }
+        for name, shape in programs.EMBEDDINGS.items():
+            values = 2 * (workers - 1) / workers * rows[name] * np.prod(shape[1:])
+            self.assertAlmostEqual(counts[name]["values_sent"], values, delta=1)
+            # Each worker sends its values to all others, with a scale and an index for each row.
+            self.assertBetween(
+                counts[name]["bits_per_value"], workers / 2 * bits, workers / 2 * (bits + 8)
+            )
+
+    def test_warm_up_is_exact(self):
+        delivered, _ = self._reduce(2, tf_gc.EmbeddingRows(bits=2, start_step=1))
+        self._check(delivered[0], 0, 2, "SUM", tolerance=1e-6)
+        self.assertEqual(delivered[1][0][0], self._expected(1, 2, "SUM")["users"][0])
+        with self.assertRaises(AssertionError):
+            self._check(delivered[1], 1, 2, "SUM", tolerance=1e-6)
+
+    def test_a_row_that_is_not_finite_on_a_worker_is_nan_on_all_and_no_other_row_is(self):
+        delivered, _ = self._reduce(3, tf_gc.EmbeddingRows(), bad_worker=2)
+        for step, [(indices, values), (_, others)] in enumerate(delivered):
+            bad = programs.embedding_rows(step, worker=2)["users"][0][0]
+            is_nan = np.isnan(values).any(axis=1)
+            self.assertEqual([i for i, nan in zip(indices, is_nan, strict=True) if nan], [bad])
+            self.assertTrue(np.isfinite(others).all())
+
+    def _reduce(self, workers, compressor, reduce_op="SUM", **kwargs):
+        """What all workers deliver, and the traffic of the first."""
+        results = shared_cluster(workers).run(
+            programs.reduce_embeddings, compressor, reduce_op, **kwargs
+        )
+        return one([delivered for delivered, _ in results]), results[0][1]
+
+    def _expected(self, step, workers, reduce_op):
+        """By table the ascending indices, and the sums of their rows."""
+        all_rows = [programs.embedding_rows(step, worker) for worker in range(workers)]
+        divisor = workers if reduce_op == "MEAN" else 1
+        expected = {}
+        for name in programs.EMBEDDINGS:
+            indices = np.concatenate([rows[name][0] for rows in all_rows]).tolist()
+            values = np.concatenate([rows[name][1] for rows in all_rows])
+            unique, sums = rows_reference.sum_rows(indices, values)
+            expected[name] = unique, sums / divisor
+        return expected
+
+    def _check(self, tables, step, workers, reduce_op, tolerance):
+        expected = self._expected(step, workers, reduce_op)
+        for (indices, values), (unique, sums) in zip(tables, expected.values(), strict=True):
+            self.assertEqual(indices, unique)
+            np.testing.assert_allclose(values, sums, rtol=0, atol=tolerance)
 
 
 class KerasTest(parameterized.TestCase):

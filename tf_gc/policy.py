@@ -7,7 +7,7 @@ from typing import Literal
 
 import tensorflow as tf
 
-from tf_gc.compressors import Auto, Compressor
+from tf_gc.compressors import Auto, Compressor, EmbeddingRows
 
 __all__ = ["Policy"]
 
@@ -31,12 +31,14 @@ class Policy:
       min_elements: variables with fewer elements are not compressed.
       compress_vectors: whether variables with fewer than two dimensions are
         compressed too.
-      sparse_as_dense: whether `tf.IndexedSlices` (gradients of embeddings) are
-        made dense and compressed; otherwise they travel as in TensorFlow.
+      sparse_as_dense: whether `tf.IndexedSlices`, the gradients of embeddings, are
+        made dense, and compressed as other gradients are.
+      embeddings: what compresses them in place of that, whatever the variable's
+        name and size; None where they travel exactly, as in TensorFlow.
 
     Raises:
-      ValueError: an attribute is out of range, or a rule is no regular
-        expression.
+      ValueError: an attribute is out of range, a rule is no regular expression, or
+        both `embeddings` and `sparse_as_dense` are given.
     """
 
     default: Compressor | None = None
@@ -44,6 +46,7 @@ class Policy:
     min_elements: int = 1024
     compress_vectors: bool = False
     sparse_as_dense: bool = False
+    embeddings: EmbeddingRows | None = None
 
     def __post_init__(self):
         if self.min_elements < 0:
@@ -55,6 +58,15 @@ class Policy:
             except re.error as error:
                 raise ValueError(f"rules: {pattern!r} is no regular expression: {error}") from error
             _check_compressor(f"rules[{pattern!r}]", compressor)
+        if not isinstance(self.embeddings, EmbeddingRows | None):
+            raise ValueError(
+                f"embeddings must be a tf_gc.EmbeddingRows, or None, got {self.embeddings!r}"
+            )
+        if self.embeddings is not None and self.sparse_as_dense:
+            raise ValueError(
+                "embeddings and sparse_as_dense exclude each other: leave out embeddings where "
+                "tf.IndexedSlices are to be made dense"
+            )
 
     def compressor_for(self, name: str, shape: tf.TensorShape) -> Compressor | None:
         """Returns the compressor for a variable of this name and `tf.TensorShape`."""
@@ -79,6 +91,8 @@ def as_policy(compression: Compressor | Policy | Literal["auto"] | None) -> Poli
         return Policy(default=Auto())
     if compression is None or isinstance(compression, Policy):
         return compression
+    if isinstance(compression, EmbeddingRows):
+        return Policy(embeddings=compression)
     if isinstance(compression, Compressor):
         return Policy(default=compression)
     raise ValueError(
@@ -88,6 +102,10 @@ def as_policy(compression: Compressor | Policy | Literal["auto"] | None) -> Poli
 
 
 def _check_compressor(attribute, compressor):
+    if isinstance(compressor, EmbeddingRows):
+        raise ValueError(
+            f"{attribute} is for dense gradients: give {compressor} as Policy(embeddings=...)"
+        )
     if compressor is not None and not isinstance(compressor, Compressor):
         raise ValueError(
             f"{attribute} must be a compressor such as tf_gc.ThreeLC(), or None, got {compressor!r}"

@@ -71,7 +71,7 @@ class Traffic:
     Counted is what is handed to TensorFlow's transport, headers and padding
     included. Not counted are the transport's own framing, all-reduces of
     anything but optimizers' gradients, and gradients that travel through
-    TensorFlow itself (`tf.IndexedSlices`, float64).
+    TensorFlow itself (float64, and `tf.IndexedSlices` without `EmbeddingRows`).
 
     Attributes:
       steps: the number of reductions of gradients.
@@ -82,7 +82,8 @@ class Traffic:
       values_sent: gradient values that the bytes sent stand for: as many as a
         worker sends in an all-reduce that sends each value once up and once
         down, 2 (N - 1) / N of all values with N workers, however many times a
-        compressor sends them.
+        compressor sends them. Of `tf.IndexedSlices` those of this worker's rows
+        count, each row once.
       uncompressed_bytes: bytes that these values have in their own dtype.
       second_moment_bytes_sent: of `bytes_sent`, those of shared second moments,
         without message headers; they stand for no values.

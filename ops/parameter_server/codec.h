@@ -26,7 +26,8 @@ constexpr bool IsPlain(Codec codec) {
 // Whether an entry of a message may have it.
 constexpr bool IsOfEntries(Codec codec) {
   return IsPlain(codec) ||
-         (codec >= Codec::kThcIndices && codec <= Codec::kRows);
+         (codec >= Codec::kThcIndices && codec <= Codec::kRows) ||
+         codec == Codec::kPackedRows;
 }
 
 // What a string like "three_lc feedback=0" says.

@@ -15,6 +15,8 @@
 #include "ops/parameter_server/push_body.h"
 #include "ops/parameter_server/thc.h"
 #include "ops/parameter_server/variable.h"
+#include "ops/wire/rows.h"
+#include "ops/wire/seeds.h"
 #include "ops/wire/status.h"
 
 namespace tf_gc::parameter_server {
@@ -234,7 +236,7 @@ absl::Status LocalModel::EncodePush(uint32_t channel,
     EncodeDense(gradient, parallel_for, &writer, &push);
   }
   for (const SparseGradient& gradient : sparse) {
-    EncodeSparse(gradient, &writer);
+    EncodeSparse(gradient, parallel_for, &writer);
   }
   settled_version_ = -1;
   push.entries = writer.entries();
@@ -292,11 +294,18 @@ absl::Status LocalModel::CheckSparse(const SparseGradient& gradient) const {
         "sparse_indices has values, got shapes ", values.shape().DebugString(),
         " and ", indices.shape().DebugString()));
   }
+  if (gradient.bits != 0 && !CanPackRows({gradient.rows, 0})) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sparse_shapes: variable ", gradient.id, " has ",
+                     gradient.rows, " rows, and packed rows are of less than ",
+                     "2^31: leave out row_bits"));
+  }
   const auto all = indices.flat<int64_t>();
   for (int64_t i = 0; i < all.size(); ++i) {
-    if (all(i) < 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "sparse_indices: one of variable ", gradient.id, " is ", all(i)));
+    if (all(i) < 0 || all(i) >= gradient.rows) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sparse_indices: one of variable ", gradient.id, " is ",
+                       all(i), ", expected 0 ... ", gradient.rows - 1));
     }
   }
   const auto found = variables_.find(gradient.id);
@@ -423,22 +432,38 @@ Tensor LocalModel::Quantize(const DenseGradient& gradient, const Tensor& t,
 }
 
 void LocalModel::EncodeSparse(const SparseGradient& gradient,
+                              const ParallelFor& parallel_for,
                               MessageWriter* writer) {
   Variable& variable = variables_[gradient.id];
   const Rows added = RowsOf(gradient);
-  variable.pushed_size = added.length;
-  Rows rows = std::exchange(variable.pending, {});
-  if (variable.residual) {
-    const auto is_not_zero = [&](const float* row) {
-      return std::any_of(row, row + added.length,
+  const RowsShape shape = {gradient.rows, added.length};
+  variable.pushed_size = shape.length;
+  variable.table_rows = shape.rows;
+  Rows rows = TakeWaiting(shape.length, &variable);
+  AppendRows(added, &rows);
+  rows.length = shape.length;
+  if (gradient.bits == 0) {
+    writer->Add(gradient.id, Codec::kRows, EncodeRows(rows));
+    return;
+  }
+  const int bits = step_ < gradient.start_step ? kExactBits : gradient.bits;
+  const kernels::Seed seed = {MixBits(number_ ^ MixBits(gradient.id)), pushes_};
+  writer->Add(gradient.id, Codec::kPackedRows,
+              EncodePackedRows(rows, shape, bits, seed, parallel_for));
+}
+
+// The rows of pushes taken back, and of a restored residual.
+Rows LocalModel::TakeWaiting(int64_t length, Variable* variable) {
+  Rows rows = std::exchange(variable->pending, {});
+  if (variable->residual) {
+    const auto is_not_zero = [=](const float* row) {
+      return std::any_of(row, row + length,
                          [](float value) { return value != 0; });
     };
-    AppendRowsIf(AllRows(*variable.residual, added.length), is_not_zero, &rows);
-    variable.residual.reset();
+    AppendRowsIf(AllRows(*variable->residual, length), is_not_zero, &rows);
+    variable->residual.reset();
   }
-  AppendRows(added, &rows);
-  rows.length = added.length;
-  writer->Add(gradient.id, Codec::kRows, EncodeRows(rows));
+  return rows;
 }
 
 absl::Status LocalModel::SettlePush(const uint8_t* bytes, int64_t size,
@@ -493,7 +518,7 @@ void LocalModel::TakeBack(const Unsettled& push,
                           const ParallelFor& parallel_for) {
   for (const MessageWriter::Entry& entry : push.entries) {
     if (entry.codec == Codec::kThcNorms) continue;
-    if (entry.codec == Codec::kRows) {
+    if (IsOfRows(entry.codec)) {
       TakeBackRows(entry);
       continue;
     }
@@ -513,8 +538,8 @@ void LocalModel::TakeBackRows(const MessageWriter::Entry& entry) {
   Variable& variable = variables_.at(entry.id);
   const int64_t n = variable.pushed_size;
   Rows rows;
-  DecodeRows(BytesOf(entry.body), entry.size,
-             {std::numeric_limits<int64_t>::max(), n}, "", &rows)
+  DecodeRows(entry.codec, BytesOf(entry.body), entry.size,
+             {variable.table_rows, n}, "", &rows)
       .IgnoreError();  // it is this worker's own
   AppendRowsIf(
       rows,

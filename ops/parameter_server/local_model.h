@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -36,6 +37,12 @@ struct SparseGradient {
   uint32_t id;
   tensorflow::Tensor indices;  // int64 [rows]
   tensorflow::Tensor values;   // float32 [rows, ...]
+  // Of the variable.
+  int64_t rows = std::numeric_limits<int64_t>::max();
+  // Of a value in packed rows (ops/wire/rows.h); 0: the rows travel as they
+  // are.
+  int bits = 0;
+  int64_t start_step = 0;  // of the model; before, packed rows are exact
 };
 
 // Of a pull.
@@ -133,6 +140,7 @@ class LocalModel : public tensorflow::ResourceBase {
     Rows pending;                                // of pushes taken back
     int64_t pushed_size = 0;  // values of a gradient, or of its rows
     int64_t pushed_rows = 0;  // of the matrix that statistics are of, if any
+    int64_t table_rows = 0;   // of a gradient that has few of them
     bool pushed_in_units = true;
     std::vector<float> statistics;  // of gradients, decayed; none: zeros
   };
@@ -170,7 +178,10 @@ class LocalModel : public tensorflow::ResourceBase {
                               const tensorflow::Tensor& norms,
                               const kernels::ParallelFor& parallel_for,
                               Variable* variable) const;
-  void EncodeSparse(const SparseGradient& gradient, MessageWriter* writer);
+  void EncodeSparse(const SparseGradient& gradient,
+                    const kernels::ParallelFor& parallel_for,
+                    MessageWriter* writer);
+  Rows TakeWaiting(int64_t length, Variable* variable);
   void TakeBack(const Unsettled& push,
                 const kernels::ParallelFor& parallel_for);
   void TakeBackRows(const MessageWriter::Entry& entry);

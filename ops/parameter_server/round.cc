@@ -45,6 +45,7 @@ bool IsExpected(const VariableInfo& variable, Codec codec) {
   switch (codec) {
     case Codec::kFloat32:
     case Codec::kRows:
+    case Codec::kPackedRows:
       return true;
     case Codec::kThcNorms:
       return variable.push.codec == Codec::kThcIndices;
@@ -70,8 +71,9 @@ absl::Status CheckEntry(const PushEntry& entry,
     case Codec::kThcNorms:
       return CheckThcNorms(entry.body, entry.size, n, what);
     case Codec::kRows:
-      return DecodeRows(entry.body, entry.size, RowsShapeOf(variable.shape),
-                        what, &rows);
+    case Codec::kPackedRows:
+      return DecodeRows(entry.codec, entry.body, entry.size,
+                        RowsShapeOf(variable.shape), what, &rows);
     default:
       return CheckPushBody(entry.codec, variable.push.rows, entry.body,
                            entry.size, n, what, parallel_for);
@@ -97,12 +99,13 @@ absl::Status CheckPush(const std::vector<PushEntry>& push,
 
 int64_t CountValues(const PushEntry& entry) {
   if (entry.codec == Codec::kThcNorms) return 0;
-  return entry.codec == Codec::kRows ? CountRowValues(entry.body, entry.size)
-                                     : entry.variable->size();
+  if (!IsOfRows(entry.codec)) return entry.variable->size();
+  return CountRowValues(entry.codec, entry.body, entry.size,
+                        RowsShapeOf(entry.variable->shape));
 }
 
 int64_t CountStatisticsBytes(const PushEntry& entry) {
-  if (entry.codec == Codec::kRows) return 0;
+  if (IsOfRows(entry.codec)) return 0;
   return StatisticsSize(entry.variable->push.rows, entry.variable->size());
 }
 
@@ -201,8 +204,9 @@ void Round::Accumulator::Add(const PushEntry& entry,
       AddNorms(entry);
       return AddIndices(entry, parallel_for, pool);
     case Codec::kRows:
-      DecodeRows(entry.body, entry.size, RowsShapeOf(entry.variable->shape), "",
-                 &more)
+    case Codec::kPackedRows:
+      DecodeRows(entry.codec, entry.body, entry.size,
+                 RowsShapeOf(entry.variable->shape), "", &more)
           .IgnoreError();  // it was checked
       return AppendRows(more, &rows);
     default:

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "ops/parameter_server/varint.h"
+#include "ops/wire/body.h"
+#include "ops/wire/status.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 
 namespace tf_gc::parameter_server {
@@ -36,40 +38,9 @@ const uint8_t* ReadAll(const uint8_t* bytes, int64_t count,
   return bytes + size;
 }
 
-}  // namespace
-
-void AppendRows(const Rows& from, Rows* to) {
-  if (from.count() > 0) to->length = from.length;
-  to->indices.insert(to->indices.end(), from.indices.begin(),
-                     from.indices.end());
-  to->values.insert(to->values.end(), from.values.begin(), from.values.end());
-}
-
-void AddRows(const Rows& rows, float* values) {
-  const float* row = rows.values.data();
-  for (const int64_t index : rows.indices) {
-    float* const sum = values + index * rows.length;
-    for (int64_t i = 0; i < rows.length; ++i) sum[i] += row[i];
-    row += rows.length;
-  }
-}
-
-Tensor EncodeRows(const Rows& rows) {
-  const int64_t size = VarintSize(rows.count()) + VarintSize(rows.length) +
-                       rows.count() * sizeof(int64_t) +
-                       rows.values.size() * sizeof(float);
-  Tensor body(DT_UINT8, TensorShape({size}));
-  uint8_t* out = body.flat<uint8_t>().data();
-  out = WriteVarint(rows.count(), out);
-  out = WriteVarint(rows.length, out);
-  out = WriteAll(rows.indices, out);
-  WriteAll(rows.values, out);
-  return body;
-}
-
-absl::Status DecodeRows(const uint8_t* body, int64_t size,
-                        const RowsShape& shape, const std::string& what,
-                        Rows* rows) {
+absl::Status DecodeExact(const uint8_t* body, int64_t size,
+                         const RowsShape& shape, const std::string& what,
+                         Rows* rows) {
   const auto error = [&](const auto&... parts) {
     return absl::DataLossError(absl::StrCat(what, " message: ", parts...));
   };
@@ -100,7 +71,44 @@ absl::Status DecodeRows(const uint8_t* body, int64_t size,
   return absl::OkStatus();
 }
 
-int64_t CountRowValues(const uint8_t* body, int64_t size) {
+}  // namespace
+
+Tensor EncodeRows(const Rows& rows) {
+  const int64_t size = VarintSize(rows.count()) + VarintSize(rows.length) +
+                       rows.count() * sizeof(int64_t) +
+                       rows.values.size() * sizeof(float);
+  Tensor body(DT_UINT8, TensorShape({size}));
+  uint8_t* out = body.flat<uint8_t>().data();
+  out = WriteVarint(rows.count(), out);
+  out = WriteVarint(rows.length, out);
+  out = WriteAll(rows.indices, out);
+  WriteAll(rows.values, out);
+  return body;
+}
+
+Tensor EncodePackedRows(const Rows& rows, const RowsShape& shape, int bits,
+                        kernels::Seed seed,
+                        const kernels::ParallelFor& parallel_for) {
+  const Rows sums = SumRows(rows);
+  Tensor body(DT_UINT8,
+              TensorShape({PackedRowsSize(sums.count(), shape, bits)}));
+  PackRows(sums, shape, bits, seed, parallel_for, body.flat<uint8_t>().data());
+  return body;
+}
+
+absl::Status DecodeRows(Codec codec, const uint8_t* body, int64_t size,
+                        const RowsShape& shape, const std::string& what,
+                        Rows* rows) {
+  if (codec == Codec::kRows) return DecodeExact(body, size, shape, what, rows);
+  const std::string message = absl::StrCat(what, " message");
+  const uint8_t* at = body;
+  TF_GC_RETURN_IF_ERROR(UnpackRows(message, shape, &at, body + size, rows));
+  return CheckBodySize(what, size, at - body);
+}
+
+int64_t CountRowValues(Codec codec, const uint8_t* body, int64_t size,
+                       const RowsShape& shape) {
+  if (codec == Codec::kPackedRows) return CountPackedRows(body) * shape.length;
   uint64_t count = 0, length = 0;
   ReadHead(&body, body + size, &count, &length);
   return static_cast<int64_t>(count * length);

@@ -1,48 +1,41 @@
-// Rows of a variable: gradients that have few of them (tf.IndexedSlices).
+// Rows in the entries of messages, exact (Codec::kRows) or packed
+// (Codec::kPackedRows, ops/wire/rows.h).
 
 #ifndef TF_GC_OPS_PARAMETER_SERVER_ROWS_H_
 #define TF_GC_OPS_PARAMETER_SERVER_ROWS_H_
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
+#include "ops/kernels/parallel.h"
+#include "ops/kernels/philox.h"
+#include "ops/wire/codec.h"
+#include "ops/wire/rows.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace tf_gc::parameter_server {
 
-// An index may come more than once: its rows add up.
-struct Rows {
-  int64_t count() const { return static_cast<int64_t>(indices.size()); }
-
-  int64_t length = 0;  // values of a row
-  std::vector<int64_t> indices;
-  std::vector<float> values;
-};
-
-// What rows are of: a variable with so many of so many values each.
-struct RowsShape {
-  int64_t rows;
-  int64_t length;
-};
-
-// to <- to, then from. Those of `to` have the same length, or are none.
-void AppendRows(const Rows& from, Rows* to);
-
-// Adds rows to the values of their variable, all of which are in its range.
-void AddRows(const Rows& rows, float* values);
-
-// The body of an entry, a uint8 tensor.
+// The exact body of an entry, a uint8 tensor.
 tensorflow::Tensor EncodeRows(const Rows& rows);
 
-// Reads a body. DataLoss unless it holds rows of this shape.
-absl::Status DecodeRows(const uint8_t* body, int64_t size,
+// The packed one, of the same rows, with those of one index added up.
+tensorflow::Tensor EncodePackedRows(const Rows& rows, const RowsShape& shape,
+                                    int bits, kernels::Seed seed,
+                                    const kernels::ParallelFor& parallel_for);
+
+constexpr bool IsOfRows(Codec codec) {
+  return codec == Codec::kRows || codec == Codec::kPackedRows;
+}
+
+// Reads a body of such a codec. DataLoss unless it holds rows of this shape.
+absl::Status DecodeRows(Codec codec, const uint8_t* body, int64_t size,
                         const RowsShape& shape, const std::string& what,
                         Rows* rows);
 
-// The values in the rows of a body that DecodeRows finds right.
-int64_t CountRowValues(const uint8_t* body, int64_t size);
+// The values in the rows, of this shape, of a body that DecodeRows finds right.
+int64_t CountRowValues(Codec codec, const uint8_t* body, int64_t size,
+                       const RowsShape& shape);
 
 }  // namespace tf_gc::parameter_server
 

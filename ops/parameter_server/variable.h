@@ -7,7 +7,7 @@
 #include <string>
 
 #include "ops/parameter_server/codec.h"
-#include "ops/parameter_server/rows.h"
+#include "ops/wire/rows.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 
 namespace tf_gc::parameter_server {
@@ -22,13 +22,6 @@ struct VariableInfo {
 
   int64_t size() const { return shape.num_elements(); }
 };
-
-// A scalar has one row.
-inline RowsShape RowsShapeOf(const tensorflow::TensorShape& shape) {
-  RowsShape rows = {shape.dims() > 0 ? shape.dim_size(0) : 1, 1};
-  for (int i = 1; i < shape.dims(); ++i) rows.length *= shape.dim_size(i);
-  return rows;
-}
 
 }  // namespace tf_gc::parameter_server
 

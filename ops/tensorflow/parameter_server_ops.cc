@@ -130,6 +130,8 @@ absl::Status EncodePushShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckAttribute<int64_t>(c, "start_steps", "dense", n));
   TF_RETURN_IF_ERROR(CheckAttribute<int64_t>(c, "sparse_ids", "sparse_indices",
                                              indices.size()));
+  TF_RETURN_IF_ERROR(CheckAttribute<PartialTensorShape>(
+      c, "sparse_shapes", "sparse_indices", indices.size()));
   for (size_t i = 0; i < indices.size(); ++i) {
     ShapeHandle handle;
     tensorflow::shape_inference::DimensionHandle rows;
@@ -384,6 +386,9 @@ REGISTER_OP("TfGc>EncodePush")
     .Attr("codecs: list(string)")
     .Attr("start_steps: list(int)")
     .Attr("sparse_ids: list(int)")
+    .Attr("sparse_shapes: list(shape)")
+    .Attr("row_bits: int = 0")
+    .Attr("row_start_step: int = 0")
     .Attr("channel: int >= 0 = 0")
     .Output("push: uint8")
     .SetIsStateful()
@@ -393,7 +398,7 @@ Compresses a worker's gradients, each plus its residual.
 
 What is not delivered becomes the new residual: gradient + old residual =
 delivered + new residual. Where gradient plus residual is not finite the old one
-stays. Sparse gradients travel uncompressed.
+stays. Sparse gradients have no residuals.
 
 model: Handle from LocalModel.
 dense: Gradients, of any shapes.
@@ -406,6 +411,11 @@ codecs: The codecs of the dense gradients.
 start_steps: These are used once the model has seen so many updates; before,
   gradients travel as float32.
 sparse_ids: The variables of the sparse gradients.
+sparse_shapes: Their shapes, fully defined.
+row_bits: 0, where sparse gradients travel as they are. Else rows of one index are
+  added up, and packed: values in 32 bits exactly, or drawn in 2, 3, 4, 5 or 8.
+row_start_step: These are used once the model has seen so many updates; before,
+  packed rows are exact.
 channel: Which rounds the push belongs to: of one of several optimizers.
 push: A vector of bytes for AccumulatePush.
 )doc");

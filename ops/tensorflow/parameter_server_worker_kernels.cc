@@ -13,6 +13,7 @@
 #include "ops/tensorflow/inputs.h"
 #include "ops/tensorflow/parameter_server_inputs.h"
 #include "ops/tensorflow/registration.h"
+#include "ops/wire/rows.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -103,7 +104,16 @@ class EncodePushOp : public OpKernel {
     std::vector<std::string> codecs;
     OP_REQUIRES_OK(context, GetId(context, "channel", &channel_));
     OP_REQUIRES_OK(context, GetIds(context, "ids", &ids_));
-    OP_REQUIRES_OK(context, GetIds(context, "sparse_ids", &sparse_ids_));
+    OP_REQUIRES_OK(context,
+                   GetIdsAndShapes(context, "sparse_ids", "sparse_shapes",
+                                   &sparse_ids_, &sparse_shapes_));
+    OP_REQUIRES_OK(context, context->GetAttr("row_bits", &row_bits_));
+    OP_REQUIRES_OK(context,
+                   context->GetAttr("row_start_step", &row_start_step_));
+    OP_REQUIRES(
+        context, row_bits_ == 0 || IsRowBits(row_bits_),
+        absl::InvalidArgumentError(absl::StrCat(
+            "row_bits must be 0, 2, 3, 4, 5, 8 or 32, got ", row_bits_)));
     OP_REQUIRES_OK(context, context->GetAttr("codecs", &codecs));
     OP_REQUIRES_OK(context, context->GetAttr("start_steps", &start_steps_));
     OP_REQUIRES(
@@ -162,7 +172,9 @@ class EncodePushOp : public OpKernel {
                        sparse_ids_.size(), ", got ", indices.size()));
     }
     for (int i = 0; i < indices.size(); ++i) {
-      gradients->push_back({sparse_ids_[i], indices[i], values[i]});
+      gradients->push_back({sparse_ids_[i], indices[i], values[i],
+                            RowsShapeOf(sparse_shapes_[i]).rows, row_bits_,
+                            row_start_step_});
     }
     return absl::OkStatus();
   }
@@ -171,6 +183,9 @@ class EncodePushOp : public OpKernel {
   std::vector<uint32_t> ids_, sparse_ids_;
   std::vector<CodecSpec> codecs_;
   std::vector<int64_t> start_steps_;
+  std::vector<TensorShape> sparse_shapes_;
+  int row_bits_;
+  int64_t row_start_step_;
 };
 
 class SettlePushOp : public OpKernel {

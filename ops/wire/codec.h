@@ -28,6 +28,8 @@ enum class Codec : uint8_t {
   kRows = 13,  // of a gradient that has few: indices and values
   // Of the collectives alone.
   kMixedFloats = 14,  // of float32, float16 and bfloat16, variable by variable
+  // Of the parameter server alone.
+  kPackedRows = 15,  // of a gradient that has few, in few bytes
 };
 
 }  // namespace tf_gc

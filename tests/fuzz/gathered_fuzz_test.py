@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import tf_gc
 from tests import testing
+from tf_gc import ops
 from tf_gc.exchange import Exchange
 
 testing.set_up_hypothesis(max_examples=150)
@@ -37,29 +38,42 @@ class _Received(Exchange):
         return tf.concat(messages, 0), tf.stack([tf.size(m, tf.int64) for m in messages])
 
 
+def _exchange(others, shapes, bucket=None):
+    return _Received(
+        bucket=bucket,
+        group_key=0,
+        workers=_WORKERS,
+        rank=0,
+        reduce_op="SUM",
+        timeout_seconds=0,
+        step=tf.constant(0, tf.int64),
+        names=("a", "b")[: len(shapes)],
+        shapes=shapes,
+        slots={},
+        others=others,
+    )
+
+
 @functools.cache
 def _reduce(compressor):
     """A function of the others' messages that returns the sum, and what this worker sends."""
 
     def reduce(*others):
-        exchange = _Received(
-            bucket=None,
-            group_key=0,
-            workers=_WORKERS,
-            rank=0,
-            reduce_op="SUM",
-            timeout_seconds=0,
-            step=tf.constant(0, tf.int64),
-            names=("a", "b"),
-            shapes=((4, 2), (5,)),
-            slots={},
-            others=others,
-        )
+        exchange = _exchange(others, shapes=((4, 2), (5,)))
         total, _ = compressor.reduce(tf.constant(testing.gaussian(_SIZE)), exchange)
         return total, exchange.sent[0]
 
+    def reduce_rows(*others):
+        exchange = _exchange(others, shapes=(_TABLE,), bucket=bucket)
+        slices = tf.IndexedSlices(tf.constant(testing.gaussian((2, 3))), tf.constant([4, 1]))
+        [total] = compressor.all_reduce([slices], exchange)
+        return tf.convert_to_tensor(total), exchange.sent[0]
+
+    is_of_rows = isinstance(compressor, tf_gc.EmbeddingRows)
+    bucket = ops.bucket("gathered_fuzz_test", 1)
     spec = tf.TensorSpec([None], tf.uint8)
-    return tf.function(reduce, input_signature=[spec] * (_WORKERS - 1))
+    function = reduce_rows if is_of_rows else reduce
+    return tf.function(function, input_signature=[spec] * (_WORKERS - 1))
 
 
 def _unpack(packed, bits, size):
@@ -92,6 +106,33 @@ def _decode_sampled_top_k(message):
     return share
 
 
+def _decode_rows(message):
+    """The same of EmbeddingRows, for a table of so few rows that indices are a bitmap."""
+    if message.size < 5:
+        return None
+    rows, length = _TABLE
+    count, bits = int(message[:4].view("<u4")[0]), int(message[4])
+    indices = _unpack(message[5:6], 1, rows) if count > 0 and message.size > 5 else np.zeros(0)
+    if bits not in (2, 3, 4, 5, 8, 32) or indices is None or indices.sum() != count:
+        return None
+    scales = message[5 + bool(count) :][: 0 if bits == 32 else 2 * count]
+    codes = message[5 + bool(count) + scales.size :]
+    if (bits < 32 and scales.size != 2 * count) or codes.size != -(-count * length * bits // 8):
+        return None
+    share = np.zeros(_TABLE, np.float32)
+    if bits == 32:
+        share[indices.ravel() == 1] = codes.view("<f4").reshape(-1, length)
+    elif count:
+        scales = (scales.view("<u2").astype("<u4") << 16).view("<f4")
+        codes = _unpack(codes, bits, count * length)
+        s = 2 ** (bits - 1) - 1
+        if codes is None or codes.max() > 2 * s or not np.all(~(scales < 0) & ~np.isinf(scales)):
+            return None
+        levels = (codes.reshape(-1, length) - s).astype(np.float32) / np.float32(s)
+        share[indices.ravel() == 1] = scales[:, np.newaxis] * levels
+    return share
+
+
 def _message(floats, codes, codes_first=False):
     parts = [np.array(floats, "<f4").tobytes(), bytes(codes)]
     return b"".join(reversed(parts) if codes_first else parts)
@@ -103,6 +144,13 @@ _QSGD_MESSAGE = _message([1, 2], _CODES)
 
 _SAMPLED_TOP_K = tf_gc.SampledTopK()
 _SAMPLED_MESSAGE = _message([1, -2, 3], [0b101, 0b10000], codes_first=True)
+
+
+_TABLE = (6, 3)
+_ROWS = tf_gc.EmbeddingRows(bits=4)
+# Rows 0 and 4, with the scales 1 and 2.
+_ROWS_HEAD = bytes([2, 0, 0, 0, 4, 0b010001])
+_ROWS_MESSAGE = _ROWS_HEAD + bytes.fromhex("803f 0040 7e00ad")
 
 
 @st.composite
@@ -169,6 +217,26 @@ class GatheredFuzzTest(absltest.TestCase):
     )
     def test_sampled_top_k(self, messages):
         self._check(_SAMPLED_TOP_K, _decode_sampled_top_k, messages, "packed|values")
+
+    @hypothesis.given(_received(_ROWS_MESSAGE))
+    @_corpus(
+        [_ROWS_MESSAGE, _ROWS_MESSAGE],
+        [_ROWS_MESSAGE, b""],
+        [_ROWS_MESSAGE[:-1], _ROWS_MESSAGE],
+        [_ROWS_MESSAGE + b"\0", _ROWS_MESSAGE],
+        [bytes([0, 0, 0, 0, 8]), _ROWS_MESSAGE],  # no row
+        [bytes([1, 0, 0, 0, 32, 2]) + bytes(12), _ROWS_MESSAGE],  # exact
+        [bytes([1, 0, 0, 0, 7, 2]) + bytes(12), _ROWS_MESSAGE],  # the bits
+        [bytes([7, 0, 0, 0, 2]) + bytes(30), _ROWS_MESSAGE],  # more rows than there are
+        [_ROWS_MESSAGE, _ROWS_HEAD[:-1] + b"\x91" + _ROWS_MESSAGE[6:]],  # the bitmap's padding
+        [_ROWS_MESSAGE, _ROWS_HEAD + bytes.fromhex("80bf 0040 7e00ad")],  # a scale of -1
+        [_ROWS_MESSAGE, _ROWS_HEAD + bytes.fromhex("c07f 0040 7e00ad")],  # NaN
+        [_ROWS_MESSAGE, _ROWS_HEAD + bytes.fromhex("807f 0040 7e00ad")],  # infinite
+        [_ROWS_MESSAGE, _ROWS_HEAD + bytes.fromhex("803f 0040 7f00ad")],  # the code 15 of 14
+    )
+    def test_embedding_rows(self, messages):
+        fields = "rows|bits|indices|scale|code|bytes"
+        self._check(_ROWS, _decode_rows, messages, fields)
 
 
 if __name__ == "__main__":

@@ -137,6 +137,7 @@ class Worker:
             codecs=[cluster.push] * n,
             start_steps=[cluster.start_step] * n,
             sparse_ids=[],
+            sparse_shapes=[],
             channel=channel,
         )
 
@@ -167,7 +168,7 @@ class TrainingTest(OpTestCase):
             message = ops.pull(cluster.server, ops.pull_request(model, [0]), [0])
             ops.apply_pull(model, message, [0], [[1, 3]])
             copy = ops.read_model(model, 0, [1, 3])
-            push = ops.encode_push(model, [gradient], [], [], [1.0], [0], ["float32"], [0], [])
+            push = ops.encode_push(model, [gradient], [], [], [1.0], [0], ["float32"], [0], [], [])
             outcome = ops.accumulate_push(cluster.server, push)
 
             def update():
@@ -300,7 +301,7 @@ class TrainingTest(OpTestCase):
         message = ops.pull(server, ops.pull_request(model, [5]), [5])
         ops.apply_pull(model, message, [5], [[4, 2]])
 
-        def push(indices, rows):
+        def push(indices, rows, bits=0):
             pushed = ops.encode_push(
                 model,
                 [],
@@ -311,6 +312,8 @@ class TrainingTest(OpTestCase):
                 codecs=[],
                 start_steps=[],
                 sparse_ids=[5],
+                sparse_shapes=[[4, 2]],
+                row_bits=bits,
             )
             return pushed, ops.accumulate_push(server, pushed)
 
@@ -321,6 +324,8 @@ class TrainingTest(OpTestCase):
         self.assertEmpty(dense)
         self.assertEqual(indices[0].numpy().tolist(), [3, 0, 3])
         self.assertEqual(values[0].numpy().tolist(), [[0.5, 1], [1.5, 2], [3, 4]])
+        self.assert_invalid("one of variable 5 is 4, expected 0 ... 3", push, [4], [[1.0, 2.0]])
+        self.assert_invalid("row_bits must be 0, 2", push, [0], [[1.0, 2.0]], 6)
 
     def test_writing_from_outside_is_published_whole(self):
         variable = tf.Variable([1.0, 2.0])
@@ -705,7 +710,7 @@ class ErrorsTest(OpTestCase):
         def encode(multiplier=1.0, codec="three_lc"):
             gradient = tf.constant([1.0, 2.0])
             return ops.encode_push(
-                self.worker.model, [gradient], [], [], [multiplier], [0], [codec], [0], []
+                self.worker.model, [gradient], [], [], [multiplier], [0], [codec], [0], [], []
             )
 
         self.assert_invalid("multipliers", encode, multiplier=2.0)
@@ -728,7 +733,7 @@ class ErrorsTest(OpTestCase):
         def encode(dense=(gradient,), multipliers=(1.0,), ids=(0,), codecs=("int8",), starts=(0,)):
             model = self.worker.model
             return ops.encode_push(
-                model, list(dense), [], [], list(multipliers), ids, codecs, starts, []
+                model, list(dense), [], [], list(multipliers), ids, codecs, starts, [], []
             )
 
         self.assert_invalid("multipliers", encode, multipliers=[1.0, 1.0])

@@ -505,6 +505,32 @@ TEST(LocalModelTest, DroppedRowsComeBeforeTheNext) {
   EXPECT_EQ(gradients.sparse[0].values, (Floats{1, 2, 3, 4, 5, 6}));
 }
 
+TEST(LocalModelTest, DroppedPackedRowsAreAddedToTheNext) {
+  const std::vector<VariableInfo> variables = {MakeVariable(1, {4, 2})};
+  Fixture fixture(variables, TwoPushes());
+  Worker worker(variables);
+  worker.Follow(fixture.server());
+  const auto packed = [](const Rows& rows, int bits, int64_t start_step) {
+    SparseGradient gradient = RowsGradient(rows);
+    gradient.rows = 4;
+    gradient.bits = bits;
+    gradient.start_step = start_step;
+    return gradient;
+  };
+  // Before the start step values are exact.
+  const Rows first = {2, {3, 1}, {1, 2, 3, 4}}, second = {2, {1}, {5, 6}};
+  worker.Settle(worker.Push({}, {packed(first, 2, 100)}), false);
+  EXPECT_EQ(worker.Residual(0), (Floats{0, 0, 3, 4, 0, 0, 1, 2}));
+  const Buffer push = worker.Push({}, {packed(second, 32, 0)});
+  EXPECT_EQ(worker.Residual(0), Floats(8, 0));
+  Accumulate(push, fixture.server());
+  Gradients gradients;
+  ExpectOk(fixture.server()->TakeGradients(push.data(), push.size(), {}, {1},
+                                           SingleThread, &gradients));
+  EXPECT_EQ(gradients.sparse[0].indices, (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(gradients.sparse[0].values, (Floats{8, 10, 1, 2}));
+}
+
 TEST(LocalModelTest, DroppedRowsThatAreNotFiniteAreLost) {
   Worker worker({MakeVariable(1, {4, 2})});
   worker.Settle(worker.Push({}, {RowsGradient({2, {3, 1}, {1, kNan, 3, 4}})}),

@@ -7,7 +7,6 @@
 
 #include "gtest/gtest.h"
 #include "ops/parameter_server/buffers.h"
-#include "ops/parameter_server/rows.h"
 #include "ops/parameter_server/varint.h"
 #include "tests/parameter_server/testing.h"
 
@@ -224,48 +223,6 @@ TEST(PullRequestTest, FingerprintsTellVersionsApart) {
   PullRequest patient;
   patient.patience_micros = 1000;
   EXPECT_EQ(patient.Fingerprint(), requests[0].Fingerprint());
-}
-
-TEST(RowsTest, ComeBack) {
-  const Rows rows = {2, {4, 0}, {1, 2, 3, 4}};
-  const tensorflow::Tensor body = EncodeRows(rows);
-  Rows read;
-  ExpectOk(DecodeRows(body.flat<uint8_t>().data(), body.NumElements(), {5, 2},
-                      "test", &read));
-  EXPECT_EQ(read.length, 2);
-  EXPECT_EQ(read.indices, rows.indices);
-  EXPECT_EQ(read.values, rows.values);
-  EXPECT_EQ(CountRowValues(body.flat<uint8_t>().data(), body.NumElements()), 4);
-  Floats sum(10, 1);
-  AddRows(read, sum.data());
-  EXPECT_EQ(sum, (Floats{4, 5, 1, 1, 1, 1, 1, 1, 2, 3}));
-}
-
-TEST(RowsTest, WrongOnesAreDataLoss) {
-  const tensorflow::Tensor tensor = EncodeRows({2, {4, 0}, {1, 2, 3, 4}});
-  const Buffer body(tensor.flat<uint8_t>().data(),
-                    tensor.flat<uint8_t>().data() + tensor.NumElements());
-  Rows rows;
-  const auto decode = [&](const Buffer& bytes, const RowsShape& shape) {
-    return DecodeRows(bytes.data(), bytes.size(), shape, "test", &rows);
-  };
-  ExpectDataLoss(decode(body, {4, 2}), "the index of a row is 4");
-  ExpectDataLoss(decode(body, {5, 3}), "a row has 2 values, expected 3");
-  ExpectDataLoss(decode({}, {5, 2}), "the number of rows");
-  Buffer longer = body;
-  longer.push_back(0);
-  ExpectDataLoss(decode(longer, {5, 2}), "2 rows in 33 bytes");
-  ForEachDamage(body, [&](const Buffer& damaged) {
-    const absl::Status status = decode(damaged, {5, 2});
-    if (damaged.size() < body.size() || !status.ok()) {
-      ExpectDataLoss(status);
-    } else {
-      EXPECT_EQ(rows.count(), 2);
-      for (const int64_t index : rows.indices) {
-        EXPECT_TRUE(index >= 0 && index < 5) << index;
-      }
-    }
-  });
 }
 
 }  // namespace

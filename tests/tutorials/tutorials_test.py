@@ -97,6 +97,18 @@ class TutorialsTest(parameterized.TestCase):
         reports = run(program, compressor, ps=2, legacy_keras=legacy_keras)
         self.assert_trained(program, reports, 1)
 
+    def test_embeddings_on_parameter_servers(self):
+        program = "parameter_server_embeddings"
+        [exact], [packed] = (
+            run(program, compressor, ps=2, legacy_keras=True)
+            for compressor in ("none", "EmbeddingRows(8)")
+        )
+        self.assertAlmostEqual(exact["accuracy"], packed["accuracy"], delta=0.02)
+        self.assertEqual(exact["updates"], packed["updates"])
+        # Of seven words most come several times in a batch.
+        self.assertGreater(exact["bytes_pushed"], 10 * packed["bytes_pushed"])
+        print(program, exact, packed)
+
 
 class CallbacksTest(parameterized.TestCase):
     @parameterized.parameters(

@@ -7,6 +7,7 @@ from tf_gc.compressors.auto import *
 from tf_gc.compressors.compressor import *
 from tf_gc.compressors.dgc import *
 from tf_gc.compressors.ef_sign_sgd import *
+from tf_gc.compressors.embedding_rows import *
 from tf_gc.compressors.fused import *
 from tf_gc.compressors.int8 import *
 from tf_gc.compressors.local_steps import *

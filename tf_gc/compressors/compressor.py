@@ -55,6 +55,13 @@ class Compressor(abc.ABC):
         """Returns the shapes of a variable's slots, by name; all are zero at first."""
         return {"residual": shape} if self.uses_residual else {}
 
+    @property
+    def warm_up(self) -> "Compressor":
+        """What reduces gradients before `start_step`."""
+        from tf_gc.compressors.uncompressed import Uncompressed
+
+        return Uncompressed()
+
     def server_codecs(self, pushes: int) -> ServerCodecs:
         """Returns how this compressor works with parameter servers.
 
