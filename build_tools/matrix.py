@@ -2,8 +2,7 @@
 
 `make matrix PAIRS="2.17-3.10 2.21-3.13"` takes those alone. Each pair has a virtual environment of
 its own, in which its wheel is installed, and the suite below runs against that. A pair that has
-passed with the same sources is not tested again. Where all have been tested, the table of README.md
-is written.
+passed with the same sources is not tested again. A run of all pairs writes the table of README.md.
 """
 
 import json
@@ -48,12 +47,8 @@ print(json.dumps({"python": platform.python_version(), **versions}))
 
 def main(names):
     is_good = for_each(names, "pairs", test)
-    results = {pair: _result(pair) for pair in pairs()}
-    missing = [str(pair) for pair, it in results.items() if it is None and interpreter(pair.python)]
-    if missing:
-        print(f"README.md is left as it is, as these have not passed: {', '.join(missing)}")
-    else:
-        _write_table(results)
+    if not names:
+        _write_table({pair: _result(pair) for pair in pairs()})
     return 0 if is_good else 1
 
 
@@ -72,6 +67,20 @@ def _test(pair, say):
     pip = (pair.environment, "-m", "pip", "install", "--disable-pip-version-check")
     run(pair.folder / "install.log", *pip, "--force-reinstall", "--no-deps", wheel)
     begin = time.monotonic()
+    passed, failed, skipped = count(_run_suite(pair, say))
+    if failed or skipped:
+        raise StepError(f"{failed} failed, {skipped} skipped")
+    say("the example of README.md")
+    launch = pair.environment.with_name("tf_gc-launch")
+    run(pair.folder / "example.log", launch, "--workers", "2", *_EXAMPLE, **_ENVIRONMENT)
+    seconds = time.monotonic() - begin
+    run(pair.folder / "versions.json", pair.environment, "-c", _PROBE)
+    versions = json.loads((pair.folder / "versions.json").read_text(encoding="utf-8"))
+    return {"sources": _sources(), "passed": passed, "seconds": seconds, "versions": versions}
+
+
+def _run_suite(pair, say):
+    """Returns the reports of the test programs; raises StepError where one fails."""
     reports = []
     with tempfile.TemporaryDirectory() as folder:
         # Beside the installed package, and without the sources of it.
@@ -88,16 +97,7 @@ def _test(pair, say):
                 **_ENVIRONMENT,
             )
             reports.append(report)
-    say("the example of README.md")
-    launch = pair.environment.with_name("tf_gc-launch")
-    run(pair.folder / "example.log", launch, "--workers", "2", *_EXAMPLE, **_ENVIRONMENT)
-    passed, failed, skipped = count(reports)
-    if failed or skipped:
-        raise StepError(f"{failed} failed, {skipped} skipped")
-    seconds = time.monotonic() - begin
-    run(pair.folder / "versions.json", pair.environment, "-c", _PROBE)
-    versions = json.loads((pair.folder / "versions.json").read_text(encoding="utf-8"))
-    return {"sources": _sources(), "passed": passed + 1, "seconds": seconds, "versions": versions}
+    return reports
 
 
 # As .bazelrc has it.
@@ -124,26 +124,27 @@ def _result(pair):
 def _write_table(results):
     pythons = sorted({pair.python for pair in results}, key=lambda python: int(python[2:]))
     rows = [
-        "| TensorFlow | " + " | ".join(f"Python {python}" for python in pythons) + " | tf_keras |",
-        "|---|" + "---|" * (len(pythons) + 1),
+        ("TensorFlow", *(f"Python {python}" for python in pythons)),
+        ("---",) * (len(pythons) + 1),
+        *(
+            (tensorflow, *(_cell(Pair(tensorflow, python), results) for python in pythons))
+            for tensorflow in TENSORFLOWS
+        ),
     ]
-    for tensorflow in TENSORFLOWS:
-        own = {pair.python: it for pair, it in results.items() if pair.tensorflow == tensorflow}
-        cells = [_cell(own.get(python), python in own) for python in pythons]
-        [tf_keras] = {it["versions"]["tf-keras"] for it in own.values() if it}
-        rows.append(f"| {tensorflow} | {' | '.join(cells)} | {tf_keras} |")
-    path = ROOT / "README.md"
     begin, end = "<!-- matrix -->\n", "<!-- end of matrix -->"
-    table = begin + "\n".join(rows) + "\n" + end
+    table = begin + "".join(f"| {' | '.join(row)} |\n" for row in rows) + end
+    path = ROOT / "README.md"
     text = path.read_text(encoding="utf-8")
-    path.write_text(re.sub(f"{begin}.*?{end}", lambda _: table, text, flags=re.S), encoding="utf-8")
-    print("The table of README.md is written")
+    path.write_text(re.sub(f"{begin}.*{end}", lambda _: table, text, flags=re.S), encoding="utf-8")
 
 
-def _cell(result, exists):
-    if result is None:
-        return "not tested" if exists else "no TensorFlow"
-    return f"Keras {result['versions']['keras']}"
+def _cell(pair, results):
+    if pair not in results:
+        return "no such TensorFlow"
+    if results[pair] is None:
+        return "failed" if interpreter(pair.python) else "not tested"
+    versions = results[pair]["versions"]
+    return f"Keras {versions['keras']}, tf_keras {versions['tf-keras']}"
 
 
 if __name__ == "__main__":
