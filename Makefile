@@ -4,7 +4,8 @@
 
 PYTHON := .venv/bin/python
 
-.PHONY: setup train test lint format fuzz sanitize cuda benchmark soak tutorials clusters evaluate wheel clean
+.PHONY: setup train test lint format fuzz sanitize cuda benchmark soak tutorials clusters evaluate wheel \
+  wheels matrix clean
 
 setup:
 	@./setup.sh
@@ -53,6 +54,13 @@ evaluate: setup
 
 wheel: setup
 	@$(PYTHON) -m pip wheel -q --no-deps --no-build-isolation --wheel-dir dist .
+
+# PAIRS="2.17-3.10 2.21-3.13" takes these pairs of a TensorFlow and a Python alone.
+wheels: setup
+	@$(PYTHON) build_tools/wheels.py $(PAIRS)
+
+matrix: setup
+	@$(PYTHON) build_tools/matrix.py $(PAIRS)
 
 clean:
 	rm -rf build dist results

@@ -1,4 +1,7 @@
-"""Builds what is compiled with Bazel; everything else is in pyproject.toml."""
+"""Builds what is compiled with Bazel, and asks for the TensorFlow that it is built for.
+
+Everything else is in pyproject.toml.
+"""
 
 import os
 import shutil
@@ -12,7 +15,7 @@ from setuptools.command.build import build
 ROOT = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(ROOT, "build_tools"))
 
-from bazel_backend import target_has_tensorflow  # noqa: E402
+from supported import extras, installed_tensorflow, tensorflow_to_build_for  # noqa: E402
 
 # Bazel's output -> where it lies in the installed package.
 OUTPUTS = {
@@ -27,17 +30,19 @@ def bazel_build():
     bazel = os.environ.get("BAZEL") or shutil.which("bazel") or shutil.which("bazelisk")
     if not bazel:
         raise SystemExit("bazel not found: apt-get install bazel-bootstrap, or set BAZEL")
-    environment = dict(os.environ, PYTHON_BIN_PATH=sys.executable)
+    environment = dict(os.environ)
     startup = []
     if "PYTHONPATH" in environment:  # in pip's isolated environment, which is temporary
         startup.append("--output_base=" + os.path.join(ROOT, "build", "bazel"))
-        if target_has_tensorflow():
+        if installed_tensorflow():
             import pybind11
 
             environment["PYTHONPATH"] = os.path.dirname(pybind11.__path__[0])
     targets = ["//ops:libtf_gc_ops.so"]
     targets += [f"//tf_gc:{name}" for name in ("kernels.so", "loopback.so", "build_info")]
     options = os.environ.get("BAZEL_BUILD_OPTIONS", "").split()
+    # Over that of .bazelrc.user, which is for .venv.
+    options.append(f"--repo_env=PYTHON_BIN_PATH={sys.executable}")
     # Without symlinks: bazel-bin stays what the developer's own builds made it.
     out = os.path.join(ROOT, "build", "bazel-out", "")
     options.append("--symlink_prefix=" + out)
@@ -103,6 +108,16 @@ class BazelDistribution(Distribution):
 
 
 setup(
+    extras_require={
+        **extras(tensorflow_to_build_for()),
+        # To search for the ratio of sparse systems.
+        "adaptive": ["pymoo>=0.6.2"],
+        # For TensorFlow's callback TensorBoard, and to look at what it and TrafficLogger write.
+        "tensorboard": ["tensorboard"],
+        # For tf_gc-launch report.
+        "report": ["matplotlib"],
+        "examples": ["matplotlib", "scikit-learn"],
+    },
     cmdclass={
         "bdist_wheel": PlatformWheel,
         "build": Build,

@@ -5,28 +5,18 @@ into. Only where there is none does the build get one of its own.
 """
 
 import os
-import subprocess
 import sys
-import tomllib
 
 from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-
-def target_has_tensorflow():
-    """Whether TensorFlow is installed outside pip's isolated build environment."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorflow') is None)"
-    return subprocess.run([sys.executable, "-c", probe], env=environment).returncode == 0
+from supported import extras, installed_tensorflow, tensorflow_to_build_for
 
 
 def _tensorflow():
-    if target_has_tensorflow():
-        return []
-    with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
-        return tomllib.load(file)["project"]["optional-dependencies"]["cpu"]
+    return [] if installed_tensorflow() else extras(tensorflow_to_build_for())["cpu"]
 
 
 def get_requires_for_build_wheel(config_settings=None):

@@ -34,7 +34,7 @@ def main():
                 sys.executable, "tests/package_test.py", f"--xml_output_file={package_xml}"
             )
             reports.append(package_xml)
-        passed, failed, skipped = _count(reports)
+        passed, failed, skipped = count(reports)
     if not is_good and not failed:
         failed = 1  # a target that could not be built, or a process that died
     print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
@@ -58,7 +58,7 @@ def _bazel_reports(events):
     ]
 
 
-def _count(reports):
+def count(reports):
     passed = failed = skipped = 0
     for report in reports:
         if not report.exists():

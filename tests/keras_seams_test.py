@@ -1,5 +1,6 @@
 """What happens with a version of Keras that lacks a place that tf_gc replaces a function in."""
 
+import importlib
 import sys
 import types
 from unittest import mock
@@ -53,6 +54,15 @@ class UnknownKerasTest(absltest.TestCase):
         with self.assertLogs("absl", "WARNING") as logs:
             keras_seams.redirect()
         self.assertIn("new_keras.optimizers.Optimizer.aggregate", logs.output[0])
+
+
+class InstalledKerasTest(absltest.TestCase):
+    def test_keras_3_and_tf_keras_have_every_place(self):
+        for module, class_name, function, _ in keras_seams._SEAMS:
+            with self.subTest(module=module, owner=class_name, function=function):
+                owner = importlib.import_module(module)
+                owner = getattr(owner, class_name) if class_name else owner
+                self.assertTrue(hasattr(owner, function))
 
 
 if __name__ == "__main__":

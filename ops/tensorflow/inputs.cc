@@ -2,6 +2,8 @@
 
 #include <xmmintrin.h>
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/platform/threadpool.h"
 
@@ -11,10 +13,22 @@ namespace {
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 using ::tensorflow::TensorShapeUtils;
+using ::tensorflow::thread::ThreadPool;
 
 int64_t Element(const Tensor& tensor, int64_t i) {
   return tensor.dtype() == tensorflow::DT_INT32 ? tensor.flat<int32_t>()(i)
                                                 : tensor.flat<int64_t>()(i);
+}
+
+// How to share out work whose units have this cost. TensorFlow 2.20 and later
+// have a name for it, and warn of the constructor.
+template <typename Params>
+auto Adaptive(int64_t cost, int) -> decltype(Params::Adaptive(cost)) {
+  return Params::Adaptive(cost);
+}
+template <typename Params>
+Params Adaptive(int64_t cost, ...) {
+  return Params(ThreadPool::SchedulingStrategy::kAdaptive, cost, std::nullopt);
 }
 
 }  // namespace
@@ -83,15 +97,13 @@ absl::Status CheckSeedShape(
 }
 
 kernels::ParallelFor IntraOpThreads(tensorflow::OpKernelContext* context) {
-  using ThreadPool = tensorflow::thread::ThreadPool;
-  using SchedulingParams = ThreadPool::SchedulingParams;
   ThreadPool* const threads =
       context->device()->tensorflow_cpu_worker_threads()->workers;
   return [threads](int64_t total, int64_t cost,
                    const kernels::ParallelWork& work) {
     // Eager ops may run on the caller's thread, in whatever modes it has.
     const unsigned modes = _mm_getcsr();
-    threads->ParallelFor(total, SchedulingParams::Adaptive(cost),
+    threads->ParallelFor(total, Adaptive<ThreadPool::SchedulingParams>(cost, 0),
                          [&](int64_t begin, int64_t end) {
                            const unsigned own_modes = _mm_getcsr();
                            _mm_setcsr(modes);
