@@ -89,7 +89,8 @@ void Mailbox::Expect(int peer, const Header& header, int64_t max_size) {
   const std::string tag = Tag(header.phase, header.piece);
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    incoming_[Key(peer, header.phase, header.piece)];
+    // In place of one that was taken before.
+    incoming_[Key(peer, header.phase, header.piece)] = Incoming();
   }
   const Bytes head(kHeadSize);
   Header expected = header;

@@ -22,12 +22,12 @@
 
 namespace tf_gc {
 
-// The messages of one exchange. The first kHeadSize bytes of a message go in
-// one transfer: its header tells the size, and what is missing comes in parts
-// of at most kPartSize, which are asked for as soon as the head has come, so
-// that they are under way while the op computes. Shorter messages are padded.
-// The first error of any transfer, or of patience, ends the exchange: every
-// later call returns it.
+// The messages of one exchange, or of some, one after the other. The first
+// kHeadSize bytes of a message go in one transfer: its header tells the size,
+// and what is missing comes in parts of at most kPartSize, which are asked for
+// as soon as the head has come, so that they are under way while the op
+// computes. Shorter messages are padded. The first error of any transfer, or of
+// patience, ends the exchange: every later call returns it.
 class Mailbox {
  public:
   // Small enough to cost nothing, large enough for the whole message of what
@@ -65,6 +65,7 @@ class Mailbox {
             const Bytes& message);
 
   // Begins to receive the message that agrees with `header` but for its size.
+  // One with this phase and piece that was expected before has been taken.
   void Expect(int peer, const Header& header, int64_t max_size);
 
   // Waits for an expected message. *message is the whole of it.

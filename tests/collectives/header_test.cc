@@ -24,7 +24,7 @@ constexpr int64_t kMaxSize = 0x3000;
 std::vector<uint8_t> HeaderBytes() {
   return {
       'T',  'F',  'G',  'C',   // magic number
-      6,                       // version
+      7,                       // version
       3,                       // codec: 3LC
       1,                       // phase: sum
       0,                       // reserved
@@ -131,13 +131,13 @@ TEST(HeaderTest, EveryWrongFieldIsNamed) {
 
 TEST(HeaderTest, OtherVersionIsFailedPreconditionAndNamesBoth) {
   std::vector<uint8_t> bytes = HeaderBytes();
-  bytes[4] = 7;
+  bytes[4] = 8;
   bytes[5] = 99;  // what else differs comes of the version
   int64_t size;
   const absl::Status status = Read(bytes, &size);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 8"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 7"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 6"));
 }
 
 TEST(HeaderTest, SizeOutsideItsRangeIsDataLoss) {
