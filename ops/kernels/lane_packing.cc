@@ -96,6 +96,7 @@ void UnpackAny(const uint8_t* packed, int64_t n, int bits, Lane* lanes) {
 }  // namespace
 
 void PackLanes(const uint8_t* lanes, int64_t n, int bits, uint8_t* packed) {
+  if (IsPackableBits(bits)) return PackBits(lanes, n, bits, packed);
   PackAny(lanes, n, bits, packed);
 }
 
@@ -104,6 +105,7 @@ void PackLanes(const uint16_t* lanes, int64_t n, int bits, uint8_t* packed) {
 }
 
 void UnpackLanes(const uint8_t* packed, int64_t n, int bits, uint8_t* lanes) {
+  if (IsPackableBits(bits)) return UnpackBits(packed, n, bits, lanes);
   UnpackAny(packed, n, bits, lanes);
 }
 
