@@ -2,7 +2,14 @@
 
 from tf_gc.ops.library import library
 
-__all__ = ["begin_step", "bucket", "bucket_traffic", "exact_all_reduce", "three_lc_all_reduce"]
+__all__ = [
+    "begin_step",
+    "bucket",
+    "bucket_traffic",
+    "exact_all_reduce",
+    "thc_all_reduce",
+    "three_lc_all_reduce",
+]
 
 
 def bucket(key, variables, label="", measures_links=False, name=None):
@@ -184,6 +191,102 @@ def three_lc_all_reduce(
         group_key=group_key,
         group_size=group_size,
         reduce_op=reduce_op,
+        timeout_seconds=timeout_seconds,
+        name=name,
+    )
+
+
+def thc_all_reduce(
+    gradients,
+    residuals,
+    table,
+    bits,
+    truncation,
+    signs,
+    rounding,
+    bucket,
+    group_key,
+    group_size,
+    units=None,
+    unit_rows=None,
+    reduce_op="SUM",
+    topology="sharded",
+    rows=1,
+    timeout_seconds=0.0,
+    name=None,
+):
+    """Adds up a bucket of gradients over the workers of a group, with THC.
+
+    (Li et al., NSDI 2024, algorithm 3.) The values x, gradients plus residuals, one
+    variable after the other, are cut in blocks of d as by `thc_blocks`. For each block
+
+        l = max over the workers of |x|_2,    limit = truncation l / sqrt(d)
+
+    and `thc_quantize` makes indices of x, whose table values are added up over the
+    workers without being decoded (`exchange_lane_sum`), and decoded once. Over the
+    workers,
+
+        gradients + old residuals = reduced + new residuals
+
+    (for "MEAN", `reduced` times `group_size`), in whatever units they are
+    quantised. A variable that is not finite on some worker becomes NaN on all, and
+    keeps its residual; so do all that have values in a block so large that its sum
+    might overflow.
+
+    Args:
+      gradients: list of float32, float16 or bfloat16 tensors of one dtype, of
+        the same shapes on all workers.
+      residuals: list of handles of float32 variables of the same shapes, which
+        are updated.
+      table: int32 [2^bits], ascending from 0; `group_size` times the last one is
+        at most 65535. The same on all workers.
+      bits: 2, 3, 4, 5 or 8, a Python integer.
+      truncation: float t_p, above 0.
+      signs: int32 or int64, the seed of the transform's signs, the same on all
+        workers: a scalar, the key, or a vector of two, key and stream.
+      rounding: the same of the rounding, another one on each worker.
+      bucket: handle from `bucket`.
+      group_key: int, the key of the group of devices that take part.
+      group_size: int, the number of devices in the group.
+      units: list of float32 vectors, as for `three_lc_all_reduce`; None for none.
+      unit_rows: list of ints, the numbers of rows, which do not count without units.
+      reduce_op: "SUM", or "MEAN" to divide the sums by `group_size`.
+      topology: "sharded", "ring" or "torus", the way of the sums.
+      rows: int, the rows of the torus, which divide `group_size`; 1 for other
+        topologies.
+      timeout_seconds: how long to wait for the peers; 0 waits for ever.
+      name: Name of the op.
+
+    Returns:
+      The list of sums (or means), the same bits on all workers.
+
+    Raises:
+      tf.errors.InvalidArgumentError: a residual has another shape or dtype, units
+        another size; `table` does not ascend from 0, or its sums do not fit in 16
+        bits; `bits` or `truncation` is out of range.
+      tf.errors.UnavailableError: a peer has died.
+      tf.errors.DeadlineExceededError: the peers did not come in time.
+      tf.errors.DataLossError: a message is damaged, or the workers have lost
+        step with each other.
+    """
+    if units is None:
+        units, unit_rows = [[]] * len(gradients), [0] * len(gradients)
+    return library.tf_gc_thc_all_reduce(
+        gradients,
+        residuals,
+        units,
+        table,
+        signs,
+        rounding,
+        bucket,
+        unit_rows=unit_rows,
+        bits=bits,
+        truncation=truncation,
+        group_key=group_key,
+        group_size=group_size,
+        reduce_op=reduce_op,
+        topology=topology,
+        rows=rows,
         timeout_seconds=timeout_seconds,
         name=name,
     )

@@ -108,7 +108,7 @@ class PredictTest(parameterized.TestCase):
         ("uncompressed", "ring", 4, 6, 1e5 * 0.75 * 64),
         ("3LC", "sharded", 4, 2, 1e5 * 0.75 * 3.4),
         ("THC", "sharded", 4, 3, 1e5 * 0.75 * (4 + 8)),
-        ("THC", "sharded", 18, 3, 1e5 * 17 / 18 * (4 + 16)),
+        ("THC", "sharded", 18, 3, 1e5 * 17 / 18 * (4 + 9)),
         # A quarter of the values each hop: once 4 bits, twice and thrice 8.
         ("THC", "ring", 4, 7, 1e5 / 4 * (4 + 5 * 8)),
         ("THC", "ring", 2, 3, 1e5 / 2 * (4 + 8)),

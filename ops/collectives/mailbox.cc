@@ -121,7 +121,8 @@ void Mailbox::Expect(int peer, const Header& header, int64_t max_size) {
   const std::string tag = Tag(header.phase, header.piece);
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    incoming_[Key(peer, header.phase, header.piece)];
+    // In place of one that was taken before.
+    incoming_[Key(peer, header.phase, header.piece)] = Incoming();
   }
   Bytes opening;
   const absl::Status status =
@@ -310,7 +311,9 @@ absl::Status Mailbox::Take(int peer, Phase phase, uint32_t piece,
 absl::Status Mailbox::Flush() {
   const absl::Status status = Wait("a message was not taken by its receiver",
                                    [this] { return pending_sends_.empty(); });
+  std::lock_guard<std::mutex> lock(mutex_);
   if (status.ok() && history_) history_->EndExchange(sizes_);
+  sizes_.clear();
   return status;
 }
 

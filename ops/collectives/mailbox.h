@@ -23,7 +23,7 @@
 
 namespace tf_gc {
 
-// The messages of one exchange. A message goes in one transfer, its opening, if
+// The messages of one exchange, or of some, one after the other. A message goes in one transfer, its opening, if
 // it is no longer than the longest of the same messages of the last steps (see
 // SizeHistory), and is filled up with zeros to that; else its header, with
 // which the opening begins, tells the size, and what is missing comes in parts
@@ -70,6 +70,7 @@ class Mailbox {
             const Bytes& message);
 
   // Begins to receive the message that agrees with `header` but for its size.
+  // One with this phase and piece that was expected before has been taken.
   void Expect(int peer, const Header& header, int64_t max_size);
 
   // Waits for an expected message. *message is the whole of it.

@@ -16,7 +16,6 @@ namespace {
 
 using kernels::Magnitudes;
 using kernels::Reciprocals;
-using kernels::SingleThread;
 using kernels::ThreeLcDecode;
 using kernels::ThreeLcDecodeAdd;
 using kernels::ThreeLcEncode;
@@ -81,13 +80,14 @@ class SegmentReader {
 
 }  // namespace
 
-ThreeLcHop::ThreeLcHop(std::vector<ThreeLcVariable>* variables,
+ThreeLcHop::ThreeLcHop(std::vector<FeedbackVariable>* variables,
                        kernels::ThreeLcScaling scaling, float divisor,
-                       CommitCallback commit)
+                       CommitCallback commit, kernels::ParallelFor threads)
     : variables_(*variables),
       scaling_(scaling),
       divisor_(divisor),
       commit_(std::move(commit)),
+      threads_(std::move(threads)),
       reciprocals_(variables->size()),
       scales_(variables->size()),
       non_finite_(variables->size()) {}
@@ -101,14 +101,14 @@ int64_t ThreeLcHop::MaxBodySize(const Piece& piece, Content content) const {
 }
 
 Units ThreeLcHop::UnitsOf(const Segment& segment) const {
-  const ThreeLcVariable& variable = variables_[segment.variable];
+  const FeedbackVariable& variable = variables_[segment.variable];
   if (variable.units == nullptr) return {};
   return UnitsAt(variable.units, variable.rows, variable.size / variable.rows,
                  segment.begin);
 }
 
 Units ThreeLcHop::WeightsOf(const Segment& segment) const {
-  const ThreeLcVariable& variable = variables_[segment.variable];
+  const FeedbackVariable& variable = variables_[segment.variable];
   if (variable.units == nullptr) return {};
   return UnitsAt(reciprocals_[segment.variable].data(), variable.rows,
                  variable.size / variable.rows, segment.begin);
@@ -116,7 +116,7 @@ Units ThreeLcHop::WeightsOf(const Segment& segment) const {
 
 void ThreeLcHop::Prepare(const BucketLayout& layout, int rank) {
   for (size_t v = 0; v < variables_.size(); ++v) {
-    const ThreeLcVariable& variable = variables_[v];
+    const FeedbackVariable& variable = variables_[v];
     if (variable.units == nullptr) continue;
     const Units units = UnitsOf({static_cast<int>(v), 0, variable.size});
     reciprocals_[v] = Reciprocals(units, variable.rows);
@@ -128,7 +128,7 @@ void ThreeLcHop::Prepare(const BucketLayout& layout, int rank) {
   for (int r = 0; r < layout.ranks(); ++r) {
     for (const Piece& piece : layout.shard(r)) {
       for (const Segment& segment : piece.segments) {
-        const ThreeLcVariable& variable = variables_[segment.variable];
+        const FeedbackVariable& variable = variables_[segment.variable];
         const Magnitudes found =
             Measure(segment, variable.values, variable.residual);
         if (r != rank || !std::isfinite(found.total)) {
@@ -152,7 +152,7 @@ Magnitudes ThreeLcHop::Measure(const Segment& segment, const float* values,
   return kernels::ThreeLcMeasure(
       ScalingOf(segment.variable), values + segment.begin,
       residual == nullptr ? nullptr : residual + segment.begin, segment.length,
-      SingleThread, WeightsOf(segment));
+      threads_, WeightsOf(segment));
 }
 
 int64_t ThreeLcHop::Encode(const Piece& piece, const Aggregate& aggregate,
@@ -179,7 +179,7 @@ int64_t ThreeLcHop::EncodeContribution(const Piece& piece, uint8_t* body) {
   uint8_t* scales = flags + FlagBytes();
   uint8_t* payload = scales + kScaleSize * piece.segments.size();
   for (const Segment& segment : piece.segments) {
-    const ThreeLcVariable& variable = variables_[segment.variable];
+    const FeedbackVariable& variable = variables_[segment.variable];
     const float scale = scales_[segment.variable];
     WriteNumber(scale, scales);
     scales += kScaleSize;
@@ -188,7 +188,7 @@ int64_t ThreeLcHop::EncodeContribution(const Piece& piece, uint8_t* body) {
       size = ThreeLcEncode(
           variable.values + segment.begin, variable.residual + segment.begin,
           scale, segment.length, variable.new_residual + segment.begin, payload,
-          SingleThread, UnitsOf(segment));
+          threads_, UnitsOf(segment));
     }
     payload += size;
     encoded_sizes_.push_back(kScaleSize + size);
@@ -198,10 +198,12 @@ int64_t ThreeLcHop::EncodeContribution(const Piece& piece, uint8_t* body) {
 
 void ThreeLcHop::Start(const Piece& piece) {
   for (const Segment& segment : piece.segments) {
-    const ThreeLcVariable& variable = variables_[segment.variable];
-    kernels::AddResidual(variable.values + segment.begin,
-                         variable.residual + segment.begin, segment.length,
-                         variable.new_residual + segment.begin);
+    const FeedbackVariable& variable = variables_[segment.variable];
+    threads_(segment.length, /*cost=*/1, [&](int64_t begin, int64_t end) {
+      const int64_t first = segment.begin + begin;
+      kernels::AddResidual(variable.values + first, variable.residual + first,
+                           end - begin, variable.new_residual + first);
+    });
   }
 }
 
@@ -222,7 +224,7 @@ absl::Status ThreeLcHop::Merge(const Piece& piece, const Aggregate&,
         segment, &scale,
         [&](const uint8_t* payload, int64_t payload_size, float s) {
           return ThreeLcDecodeAdd(payload, payload_size, s, segment.length, sum,
-                                  SingleThread, UnitsOf(segment));
+                                  threads_, UnitsOf(segment));
         }));
     if (std::isnan(scale) && !non_finite_[segment.variable]) {
       return absl::DataLossError(
@@ -243,7 +245,7 @@ int64_t ThreeLcHop::EncodeSum(const Piece& piece, uint8_t* body) {
   uint8_t* scales = body;
   uint8_t* payload = scales + kScaleSize * piece.segments.size();
   for (const Segment& segment : piece.segments) {
-    const ThreeLcVariable& variable = variables_[segment.variable];
+    const FeedbackVariable& variable = variables_[segment.variable];
     float* const sum = variable.new_residual + segment.begin;
     const float scale = SumScale(segment);
     WriteNumber(scale / divisor_, scales);
@@ -251,7 +253,7 @@ int64_t ThreeLcHop::EncodeSum(const Piece& piece, uint8_t* body) {
     int64_t size = 0;
     if (!std::isnan(scale)) {
       size = ThreeLcEncode(sum, nullptr, scale, segment.length, sum, payload,
-                           SingleThread, UnitsOf(segment));
+                           threads_, UnitsOf(segment));
       if (variable.round != nullptr) {
         KeepRounding(segment, payload, size, scale);
       }
@@ -266,10 +268,10 @@ int64_t ThreeLcHop::EncodeSum(const Piece& piece, uint8_t* body) {
 // a value, where it is too large for its type.
 void ThreeLcHop::KeepRounding(const Segment& segment, const uint8_t* payload,
                               int64_t size, float scale) const {
-  const ThreeLcVariable& variable = variables_[segment.variable];
+  const FeedbackVariable& variable = variables_[segment.variable];
   std::vector<float> values(segment.length);
   ThreeLcDecode(payload, size, scale / divisor_, segment.length, values.data(),
-                SingleThread, UnitsOf(segment));
+                threads_, UnitsOf(segment));
   std::vector<float> rounded = values;
   variable.round(rounded.data(), segment.length);
   float* const residual = variable.new_residual + segment.begin;
@@ -291,10 +293,10 @@ absl::Status ThreeLcHop::Decode(const Piece& piece, const uint8_t* body,
         segment, &scale,
         [&](const uint8_t* payload, int64_t payload_size, float s) {
           return ThreeLcDecode(payload, payload_size, s, segment.length,
-                               reduced, SingleThread, UnitsOf(segment));
+                               reduced, threads_, UnitsOf(segment));
         }));
     if (!std::isnan(scale)) continue;
-    const ThreeLcVariable& variable = variables_[segment.variable];
+    const FeedbackVariable& variable = variables_[segment.variable];
     if (!non_finite_[segment.variable]) {
       // The sum alone has overflowed: the step has not happened, here or there.
       std::copy_n(variable.residual + segment.begin, segment.length,

@@ -5,31 +5,16 @@
 #define TF_GC_OPS_COLLECTIVES_THREE_LC_HOP_H_
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "ops/collectives/feedback_variable.h"
 #include "ops/collectives/hop.h"
+#include "ops/kernels/parallel.h"
 #include "ops/kernels/three_lc_tensor.h"
 #include "ops/kernels/units.h"
 
 namespace tf_gc {
-
-// One variable of the bucket. `new_residual` may be `values`, and `reduced` may
-// be `residual`; else the buffers are separate. Its units (see three_lc.h) are
-// the same on all ranks.
-struct ThreeLcVariable {
-  int64_t size;
-  const float* values;
-  const float* residual;
-  float* new_residual;
-  float* reduced;                // set by the commit callback
-  const float* units = nullptr;  // a, then b; null for none
-  int64_t rows = 0;              // of the matrix that has these units
-  // Rounds values to the type that reduced gradients will have; null for
-  // float32.
-  void (*round)(float* values, int64_t n) = nullptr;
-};
 
 // A contribution is t = values + residual of the rank, quantised with one scale
 // for all that the rank sends of the variable; a sum is quantised by its server
@@ -46,13 +31,11 @@ struct ThreeLcVariable {
 // what `residual` has there.
 class ThreeLcHop : public Hop {
  public:
-  // Tells for each variable whether it is non-finite; sets `reduced` for all.
-  using CommitCallback = std::function<absl::Status(const std::vector<bool>&)>;
-
   // Sums are divided by `divisor`. `variables` must outlive the hop.
-  ThreeLcHop(std::vector<ThreeLcVariable>* variables,
+  ThreeLcHop(std::vector<FeedbackVariable>* variables,
              kernels::ThreeLcScaling scaling, float divisor,
-             CommitCallback commit);
+             CommitCallback commit,
+             kernels::ParallelFor threads = kernels::SingleThread);
 
   const char* name() const override { return "3LC"; }
   std::vector<TopologyKind> topologies() const override {
@@ -90,11 +73,12 @@ class ThreeLcHop : public Hop {
   // What MaxAbsSum takes for them.
   kernels::Units WeightsOf(const Segment& segment) const;
 
-  std::vector<ThreeLcVariable>& variables_;
+  std::vector<FeedbackVariable>& variables_;
   const kernels::ThreeLcScaling scaling_;
   const float divisor_;
   int ranks_ = 0;
   const CommitCallback commit_;
+  const kernels::ParallelFor threads_;
   std::vector<std::vector<float>> reciprocals_;  // of each variable's units
   // Of what this rank sends of each variable; NaN where that is non-finite
   // here.

@@ -75,4 +75,17 @@ void InverseRandomizedHadamard(const float* values, int64_t rows, int64_t size,
             transformed, parallel_for);
 }
 
+void RandomizedHadamardPart(const float* values, int64_t rows, int64_t size,
+                            Seed seed, int64_t place, float* transformed) {
+  Transform({seed, HadamardSigns::kFirst, Scale(size), place}, values, rows,
+            size, transformed, SingleThread);
+}
+
+void InverseRandomizedHadamardPart(const float* values, int64_t rows,
+                                   int64_t size, Seed seed, int64_t place,
+                                   float* transformed) {
+  Transform({seed, HadamardSigns::kLast, Scale(size), place}, values, rows,
+            size, transformed, SingleThread);
+}
+
 }  // namespace tf_gc::kernels

@@ -47,6 +47,14 @@ void InverseRandomizedHadamard(const float* values, int64_t rows, int64_t size,
                                Seed seed, float* transformed,
                                const ParallelFor& parallel_for);
 
+// The same of rows that are part of a longer array, on the calling thread:
+// values[0] is its value `place`, a multiple of 128.
+void RandomizedHadamardPart(const float* values, int64_t rows, int64_t size,
+                            Seed seed, int64_t place, float* transformed);
+void InverseRandomizedHadamardPart(const float* values, int64_t rows,
+                                   int64_t size, Seed seed, int64_t place,
+                                   float* transformed);
+
 // Whether rows may have this size: 1, 2, 4, 8, ...
 constexpr bool IsHadamardSize(int64_t size) {
   return size > 0 && (size & (size - 1)) == 0;

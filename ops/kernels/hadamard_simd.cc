@@ -330,7 +330,9 @@ void Chunk(const HadamardTask& task, const float* values, int64_t first,
   uint32_t signs[kHadamardChunk / 32];
   const bool flips_first = task.signs == HadamardSigns::kFirst;
   const bool flips_last = is_whole_row && task.signs == HadamardSigns::kLast;
-  if (flips_first || flips_last) FillSigns(task.seed, first, n, signs);
+  if (flips_first || flips_last) {
+    FillSigns(task.seed, task.place + first, n, signs);
+  }
   const uint32_t* const first_signs = flips_first ? signs : nullptr;
   const uint32_t* const last_signs = flips_last ? signs : nullptr;
   const float* const from = values + first;
@@ -363,8 +365,8 @@ void JoinBlocks(const HadamardTask& task, int64_t first, int64_t radix,
         for (int64_t tile = begin; tile < end; tile += kHadamardTile) {
           if (flips) {
             for (int64_t block = 0; block < radix; ++block) {
-              FillSigns(task.seed, first + block * size + tile, kHadamardTile,
-                        signs + block * kHadamardTile / 32);
+              FillSigns(task.seed, task.place + first + block * size + tile,
+                        kHadamardTile, signs + block * kHadamardTile / 32);
             }
           }
           Columns<kHadamardRadix>(radix, transformed + first + tile, size,

@@ -34,6 +34,7 @@ struct HadamardTask {
   Seed seed;
   HadamardSigns signs;
   float scale;
+  int64_t place = 0;  // of the first value in D, a multiple of 128
 };
 
 // Values that are transformed within the second-level cache, and that a part of

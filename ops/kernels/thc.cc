@@ -1,6 +1,7 @@
 #include "ops/kernels/thc.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "ops/kernels/bit_packing.h"
@@ -16,26 +17,19 @@ constexpr int64_t kPaddingPart = 128;
 // passes: whole bytes of packed indices, and whole blocks or parts of one.
 constexpr int64_t kUnit = 4096;
 
-// Cycles per value of decoding.
-constexpr int64_t kCost = 1;
-
-// Calls work(block, first, length) for parts of blocks, and then, where it is
-// given, pass(first, length) for the units that these parts make up.
-template <typename Work, typename Pass>
-void ForEachUnit(const ThcBlocks& blocks, int64_t cost,
-                 const ParallelFor& parallel_for, Work work, Pass pass) {
-  const int64_t part = std::min(kUnit, blocks.size);
-  ParallelForUnits(parallel_for, blocks.padded(), kUnit, cost,
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t unit = begin; unit < end; unit += kUnit) {
-                       const int64_t length = std::min(kUnit, end - unit);
-                       for (int64_t first = unit; first < unit + length;
-                            first += part) {
-                         work(first / blocks.size, first, part);
-                       }
-                       pass(unit, length);
-                     }
-                   });
+// Calls work(part) for parts that make up all blocks.
+template <typename Work>
+void ForEachPart(const ThcBlocks& blocks, const float* limits, Seed signs,
+                 int64_t cost, const ParallelFor& parallel_for,
+                 const Work& work) {
+  const int64_t unit = blocks.part();
+  ParallelForUnits(
+      parallel_for, blocks.padded(), unit, cost,
+      [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; i += unit) {
+          work(ThcPart(blocks, limits, signs, i, std::min(unit, end - i)));
+        }
+      });
 }
 
 }  // namespace
@@ -54,67 +48,130 @@ ThcTable::ThcTable(std::vector<uint16_t> integers_of_table)
   }
 }
 
+double SumOfSquares(const float* values, int64_t n) {
+  // As many sums as the processor can add up side by side, and a fixed number:
+  // the result does not depend on the instruction set.
+  constexpr int kSums = 8;
+  double sums[kSums] = {};
+  int64_t i = 0;
+  for (; i + kSums <= n; i += kSums) {
+    for (int k = 0; k < kSums; ++k) {
+      const double value = values[i + k];
+      sums[k] += value * value;
+    }
+  }
+  for (; i < n; ++i) sums[0] += double{values[i]} * values[i];
+  return std::accumulate(sums, sums + kSums, 0.0);
+}
+
+// Calls work(limit, offset, length) for parts of blocks, and then
+// pass(offset, length) for the unit that these make up, offsets being in the
+// part.
+template <typename Work, typename Pass>
+void ThcPart::ForEachUnit(const Work& work, const Pass& pass) const {
+  const int64_t step = std::min(kUnit, blocks_.size);
+  for (int64_t unit = 0; unit < n_; unit += kUnit) {
+    const int64_t end = std::min(unit + kUnit, n_);
+    for (int64_t i = unit; i < end; i += step) {
+      work(limits_[(first_ + i) / blocks_.size], i, step);
+    }
+    pass(unit, end - unit);
+  }
+}
+
+void ThcPart::InverseTransform(float* values) const {
+  InverseRandomizedHadamardPart(values, n_ / blocks_.size, blocks_.size, signs_,
+                                first_, values);
+}
+
+void ThcPart::Quantize(const ThcTable& table, Seed rounding,
+                       const float* values, float* rotated,
+                       uint8_t* packed) const {
+  RandomizedHadamardPart(values, n_ / blocks_.size, blocks_.size, signs_,
+                         first_, rotated);
+  ForEachUnit(
+      [=](float limit, int64_t offset, int64_t length) {
+        for (int64_t i = offset; i < offset + length; ++i) {
+          rotated[i] = limit > 0 ? rotated[i] / limit : 0;
+        }
+      },
+      [&](int64_t offset, int64_t length) {
+        StochasticQuantizePack(rotated + offset, length, table.levels.data(),
+                               static_cast<int>(table.levels.size()), rounding,
+                               first_ + offset, table.bits,
+                               packed + PackedSize(offset, table.bits));
+      });
+}
+
+void ThcPart::Decode(const ThcTable& table, const uint8_t* packed,
+                     float* values) const {
+  const float* const of_index = table.levels.data();
+  ForEachUnit(
+      [&](float limit, int64_t offset, int64_t length) {
+        uint8_t indices[kUnit];
+        UnpackBits(packed + PackedSize(offset, table.bits), length, table.bits,
+                   indices);
+        for (int64_t i = 0; i < length; ++i) {
+          values[offset + i] = limit * of_index[indices[i]];
+        }
+      },
+      [](int64_t, int64_t) {});
+  InverseTransform(values);
+}
+
+template <typename Lane>
+void ThcPart::DecodeSums(const Lane* sums, int64_t granularity, int64_t workers,
+                         float* values) const {
+  const float step = 2.0f / static_cast<float>(granularity);
+  const float offset_of_sum = static_cast<float>(workers);
+  ForEachUnit(
+      [=](float limit, int64_t offset, int64_t length) {
+        for (int64_t i = offset; i < offset + length; ++i) {
+          values[i] = limit * (sums[i] * step - offset_of_sum);
+        }
+      },
+      [](int64_t, int64_t) {});
+  InverseTransform(values);
+}
+
 void ThcQuantize(const float* values, const ThcBlocks& blocks,
                  const float* limits, const ThcTable& table, Seed signs,
                  Seed rounding, float* rotated, uint8_t* packed,
                  const ParallelFor& parallel_for) {
-  RandomizedHadamard(values, blocks.count, blocks.size, signs, rotated,
-                     parallel_for);
-  ForEachUnit(
-      blocks, kStochasticQuantizeCost, parallel_for,
-      [=](int64_t block, int64_t first, int64_t length) {
-        const float limit = limits[block];
-        for (int64_t i = first; i < first + length; ++i) {
-          rotated[i] = limit > 0 ? rotated[i] / limit : 0;
-        }
-      },
-      [&](int64_t first, int64_t length) {
-        StochasticQuantizePack(rotated + first, length, table.levels.data(),
-                               static_cast<int>(table.levels.size()), rounding,
-                               first, table.bits,
-                               packed + PackedSize(first, table.bits));
-      });
+  ForEachPart(blocks, limits, signs, kThcQuantizeCost, parallel_for,
+              [&](const ThcPart& part) {
+                const int64_t first = part.first();
+                part.Quantize(table, rounding, values + first, rotated + first,
+                              packed + PackedSize(first, table.bits));
+              });
 }
 
 void ThcDecode(const uint8_t* packed, const ThcBlocks& blocks,
                const float* limits, const ThcTable& table, Seed signs,
                float* values, const ParallelFor& parallel_for) {
-  const float* const of_index = table.levels.data();
-  ForEachUnit(
-      blocks, kCost, parallel_for,
-      [&](int64_t block, int64_t first, int64_t length) {
-        uint8_t indices[kUnit];
-        UnpackBits(packed + PackedSize(first, table.bits), length, table.bits,
-                   indices);
-        const float limit = limits[block];
-        for (int64_t i = 0; i < length; ++i) {
-          values[first + i] = limit * of_index[indices[i]];
-        }
-      },
-      [](int64_t, int64_t) {});
-  InverseRandomizedHadamard(values, blocks.count, blocks.size, signs, values,
-                            parallel_for);
+  ForEachPart(blocks, limits, signs, kThcDecodeCost, parallel_for,
+              [&](const ThcPart& part) {
+                part.Decode(table,
+                            packed + PackedSize(part.first(), table.bits),
+                            values + part.first());
+              });
 }
 
 template <typename Lane>
 void ThcDecodeSums(const Lane* sums, const ThcBlocks& blocks,
                    const float* limits, int64_t granularity, int64_t workers,
                    Seed signs, float* values, const ParallelFor& parallel_for) {
-  const float step = 2.0f / static_cast<float>(granularity);
-  const float offset = static_cast<float>(workers);
-  ForEachUnit(
-      blocks, kCost, parallel_for,
-      [=](int64_t block, int64_t first, int64_t length) {
-        const float limit = limits[block];
-        for (int64_t i = first; i < first + length; ++i) {
-          values[i] = limit * (sums[i] * step - offset);
-        }
-      },
-      [](int64_t, int64_t) {});
-  InverseRandomizedHadamard(values, blocks.count, blocks.size, signs, values,
-                            parallel_for);
+  ForEachPart(blocks, limits, signs, kThcDecodeCost, parallel_for,
+              [&](const ThcPart& part) {
+                part.DecodeSums(sums + part.first(), granularity, workers,
+                                values + part.first());
+              });
 }
 
+template void ThcPart::DecodeSums(const uint8_t*, int64_t, int64_t,
+                                  float*) const;
+template void ThcPart::DecodeSums(const uint16_t*, int64_t, int64_t,
+                                  float*) const;
 template void ThcDecodeSums(const uint8_t*, const ThcBlocks&, const float*,
                             int64_t, int64_t, Seed, float*, const ParallelFor&);
 template void ThcDecodeSums(const uint16_t*, const ThcBlocks&, const float*,

@@ -20,6 +20,7 @@
 #ifndef TF_GC_OPS_KERNELS_THC_H_
 #define TF_GC_OPS_KERNELS_THC_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -41,6 +42,9 @@ struct ThcBlocks {
   int64_t count;
 
   int64_t padded() const { return size * count; }  // values, with the padding
+  // The values of the blocks that one thread works on while they are in its
+  // second-level cache.
+  int64_t part() const { return std::max(size, kLargest / 2); }
 };
 
 // T, and what follows from it.
@@ -54,6 +58,45 @@ struct ThcTable {
   std::vector<uint16_t> integers;
   std::vector<float> levels;  // 2 T[z] / g - 1
 };
+
+// Some consecutive blocks, a multiple of 128 values or all of them. What is
+// computed of their n values, from the value `first` on, does not depend on how
+// blocks are cut in parts. Arrays hold what belongs to the part alone.
+class ThcPart {
+ public:
+  // `limits` are those of all blocks.
+  ThcPart(const ThcBlocks& blocks, const float* limits, Seed signs,
+          int64_t first, int64_t n)
+      : blocks_(blocks), limits_(limits), signs_(signs), first_(first), n_(n) {}
+
+  int64_t first() const { return first_; }
+
+  // ThcQuantize, ThcDecode and ThcDecodeSums, which see below.
+  void Quantize(const ThcTable& table, Seed rounding, const float* values,
+                float* rotated, uint8_t* packed) const;
+  void Decode(const ThcTable& table, const uint8_t* packed,
+              float* values) const;
+  template <typename Lane>
+  void DecodeSums(const Lane* sums, int64_t granularity, int64_t workers,
+                  float* values) const;
+
+ private:
+  template <typename Work, typename Pass>
+  void ForEachUnit(const Work& work, const Pass& pass) const;
+  void InverseTransform(float* values) const;
+
+  const ThcBlocks blocks_;
+  const float* const limits_;
+  const Seed signs_;
+  const int64_t first_, n_;
+};
+
+// Processor cycles, about, that a value takes, for ParallelFor.
+inline constexpr int64_t kThcQuantizeCost = 6;
+inline constexpr int64_t kThcDecodeCost = 4;
+
+// The sum of n squares, in float64.
+double SumOfSquares(const float* values, int64_t n);
 
 // Writes the PackedSize(blocks.padded(), bits) bytes of the packed indices.
 // `values` are blocks.padded(), `limits` one a block. `rotated` has room for
@@ -74,6 +117,10 @@ void ThcDecodeSums(const Lane* sums, const ThcBlocks& blocks,
                    const float* limits, int64_t granularity, int64_t workers,
                    Seed signs, float* values, const ParallelFor& parallel_for);
 
+extern template void ThcPart::DecodeSums(const uint8_t*, int64_t, int64_t,
+                                         float*) const;
+extern template void ThcPart::DecodeSums(const uint16_t*, int64_t, int64_t,
+                                         float*) const;
 extern template void ThcDecodeSums(const uint8_t*, const ThcBlocks&,
                                    const float*, int64_t, int64_t, Seed, float*,
                                    const ParallelFor&);

@@ -2,39 +2,37 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "ops/collectives/exact_hop.h"
+#include "ops/collectives/thc_all_reduce.h"
 #include "ops/collectives/three_lc_hop.h"
 #include "ops/kernels/three_lc_tensor.h"
 #include "ops/tensorflow/all_reduce_op.h"
 #include "ops/tensorflow/bucket.h"
+#include "ops/tensorflow/feedback_buffers.h"
 #include "ops/tensorflow/handles.h"
+#include "ops/tensorflow/hop_op.h"
 #include "ops/tensorflow/inputs.h"
+#include "ops/tensorflow/quantization_inputs.h"
 #include "ops/tensorflow/registration.h"
+#include "ops/tensorflow/thc_inputs.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/register_types.h"
 #include "tensorflow/core/framework/resource_mgr.h"
-#include "tensorflow/core/framework/resource_var.h"
 
 namespace tf_gc {
 namespace {
 
 using kernels::ThreeLcScaling;
-using ::tensorflow::AllocatorAttributes;
-using ::tensorflow::DT_FLOAT;
 using ::tensorflow::OpInputList;
 using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
-using ::tensorflow::OpOutputList;
 using ::tensorflow::ResourceHandle;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
-using ::tensorflow::Var;
 using ::tensorflow::core::RefCountPtr;
 
 class BucketOp : public OpKernel {
@@ -157,70 +155,12 @@ class ExactAllReduceOp : public AllReduceOp {
   int statistics_;
 };
 
-// values <- the gradient, in float32.
-template <typename T>
-void CopyAsFloat(const Tensor& gradient, Tensor* values) {
-  values->flat<float>() = gradient.flat<T>().template cast<float>();
-}
-
-// Rounds values to another type; null for none.
-template <typename T>
-constexpr void (*RoundTo())(float*, int64_t) {
-  if (std::is_same_v<T, float>) return nullptr;
-  return [](float* values, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) {
-      values[i] = static_cast<float>(static_cast<T>(values[i]));
-    }
-  };
-}
-
-// What the op holds of one variable's residual.
-struct State {
-  RefCountPtr<Var> residual;
-  Tensor old_residual;
-  Tensor new_residual;
-};
-
-// The units of one variable of `size` values: null for none.
-absl::Status GetUnits(const Tensor& units, int64_t size, int64_t rows, int i,
-                      const float** array) {
-  if (units.NumElements() == 0 || size == 0) return absl::OkStatus();
-  if (rows < 1 || size % rows != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rows[", i, "] must divide the ", size,
-                     " values of gradients[", i, "], got ", rows));
-  }
-  if (units.dims() != 1 || units.NumElements() != rows + size / rows) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("units[", i, "] must have the shape [", rows + size / rows,
-                     "], for rows = ", rows, " and ", size / rows,
-                     " columns, or [0], got ", units.shape().DebugString()));
-  }
-  const auto values = units.flat<float>();
-  for (int64_t j = 0; j < values.size(); ++j) {
-    if (std::isfinite(values(j)) && values(j) > 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("units[", i, "] must be finite and above 0, got ",
-                     values(j), " at ", j));
-  }
-  *array = values.data();
-  return absl::OkStatus();
-}
-
-// The buffers rotate, so that a step allocates nothing: the gradient's becomes
-// the new residual, and the old residual's becomes the reduced gradient. Where
-// somebody else still reads one of them, a fresh one takes its place.
 template <typename T>
 class ThreeLcAllReduceOp : public AllReduceOp {
  public:
   explicit ThreeLcAllReduceOp(OpKernelConstruction* context)
       : AllReduceOp(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows_));
-    OP_REQUIRES(context,
-                static_cast<int>(rows_.size()) == context->num_outputs(),
-                absl::InvalidArgumentError(absl::StrCat(
-                    "rows must have one number for each of the ",
-                    context->num_outputs(), " gradients, got ", rows_.size())));
+    OP_REQUIRES_OK(context, GetRows(context, "rows", &rows_));
     std::string scale;
     OP_REQUIRES_OK(context, context->GetAttr("scale", &scale));
     scale_of_ = scale == "unit"   ? ThreeLcScaling::Of::kUnit
@@ -232,35 +172,12 @@ class ThreeLcAllReduceOp : public AllReduceOp {
   absl::Status AllReduce(OpKernelContext* context, const RunHop& run) override {
     ThreeLcScaling scaling(0, scale_of_);
     TF_RETURN_IF_ERROR(SparsityMultiplier(context, &scaling));
-    OpInputList gradients, units;
-    TF_RETURN_IF_ERROR(context->input_list("gradients", &gradients));
-    TF_RETURN_IF_ERROR(context->input_list("units", &units));
-    std::vector<State> states(gradients.size());
-    std::vector<ThreeLcVariable> variables;
-    for (int i = 0; i < gradients.size(); ++i) {
-      const int64_t size = gradients[i].NumElements();
-      const float* values = nullptr;
-      const float* variable_units = nullptr;
-      TF_RETURN_IF_ERROR(
-          GetUnits(units[i], size, rows_[i], i, &variable_units));
-      TF_RETURN_IF_ERROR(
-          Prepare(context, i, gradients[i], &states[i], &values));
-      variables.push_back(
-          {size, values, states[i].old_residual.flat<float>().data(),
-           states[i].new_residual.flat<float>().data(),
-           /*reduced=*/nullptr, variable_units, rows_[i], RoundTo<T>()});
-    }
-    std::vector<Tensor> reduced(gradients.size());
-    ThreeLcHop hop(&variables, scaling, divisor(),
-                   [&](const std::vector<bool>& non_finite) {
-                     return Commit(context, non_finite, &states, &reduced,
-                                   &variables);
-                   });
+    FeedbackBuffers<T> buffers(context);
+    TF_RETURN_IF_ERROR(buffers.Prepare(rows_));
+    ThreeLcHop hop(buffers.variables(), scaling, divisor(), buffers.commit(),
+                   IntraOpThreads(context));
     TF_RETURN_IF_ERROR(run(&hop));
-    for (int i = 0; i < gradients.size(); ++i) {
-      TF_RETURN_IF_ERROR(SetOutput(context, i, reduced[i]));
-    }
-    return absl::OkStatus();
+    return buffers.SetOutputs();
   }
 
   static absl::Status SparsityMultiplier(OpKernelContext* context,
@@ -279,85 +196,60 @@ class ThreeLcAllReduceOp : public AllReduceOp {
                      scaling->limit(), ", got ", scaling->multiplier));
   }
 
-  // Takes the gradient's buffer for the new residual if nobody else needs it.
-  absl::Status Prepare(OpKernelContext* context, int i, const Tensor& gradient,
-                       State* state, const float** values) {
-    OpInputList residuals;
-    TF_RETURN_IF_ERROR(context->input_list("residuals", &residuals));
-    ResourceHandle handle;
-    TF_RETURN_IF_ERROR(
-        GetHandle(residuals[i], absl::StrCat("residuals[", i, "]"), &handle));
-    TF_RETURN_IF_ERROR(LookupResource(context, handle, &state->residual));
-    {
-      tensorflow::tf_shared_lock lock(*state->residual->mu());
-      state->old_residual = *state->residual->tensor();
-    }
-    if (state->old_residual.dtype() != DT_FLOAT ||
-        state->old_residual.shape() != gradient.shape()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "residuals[", i, "] must be a float32 variable of shape ",
-          gradient.shape().DebugString(), ", got ",
-          state->old_residual.DeviceSafeDebugString()));
-    }
-    if (std::is_same_v<T, float>) {
-      *values = gradient.flat<float>().data();
-      std::unique_ptr<Tensor> forwarded = context->forward_input(
-          i, OpKernelContext::Params::kNoReservation, DT_FLOAT,
-          gradient.shape(), tensorflow::HOST_MEMORY, AllocatorAttributes());
-      if (forwarded != nullptr && forwarded->IsAligned()) {
-        state->new_residual = *forwarded;
-        return absl::OkStatus();
-      }
-    }
-    TF_RETURN_IF_ERROR(context->allocate_temp(DT_FLOAT, gradient.shape(),
-                                              &state->new_residual));
-    if (!std::is_same_v<T, float>) {
-      CopyAsFloat<T>(gradient, &state->new_residual);
-      *values = state->new_residual.flat<float>().data();
-    }
-    return absl::OkStatus();
+  std::vector<int64_t> rows_;
+  ThreeLcScaling::Of scale_of_;
+};
+
+template <typename T>
+class ThcAllReduceOp : public HopOp {
+ public:
+  explicit ThcAllReduceOp(OpKernelConstruction* context) : HopOp(context) {
+    OP_REQUIRES_OK(context, GetRows(context, "unit_rows", &rows_));
+    OP_REQUIRES_OK(context, GetBits(context, &bits_));
+    OP_REQUIRES_OK(context, context->GetAttr("truncation", &truncation_));
+    OP_REQUIRES(
+        context, truncation_ > 0 && std::isfinite(truncation_),
+        absl::InvalidArgumentError(absl::StrCat(
+            "truncation must be positive and finite, got ", truncation_)));
+    OP_REQUIRES_OK(context, GetIsMean(context, &is_mean_));
   }
 
-  // Makes the new residuals those of the variables, but where a gradient was
-  // not finite, and finds room for the reduced gradients.
-  static absl::Status Commit(OpKernelContext* context,
-                             const std::vector<bool>& non_finite,
-                             std::vector<State>* states,
-                             std::vector<Tensor>* reduced,
-                             std::vector<ThreeLcVariable>* variables) {
-    for (size_t i = 0; i < states->size(); ++i) {
-      State& state = (*states)[i];
-      const TensorShape shape = state.old_residual.shape();
-      if (!non_finite[i]) {
-        tensorflow::mutex_lock lock(*state.residual->mu());
-        *state.residual->tensor() = state.new_residual;
-      }
-      Tensor& room = (*reduced)[i];
-      Tensor& unused = non_finite[i] ? state.new_residual : state.old_residual;
-      if (unused.RefCountIsOne()) {
-        room = std::move(unused);
-      } else {
-        TF_RETURN_IF_ERROR(context->allocate_temp(DT_FLOAT, shape, &room));
-      }
-      (*variables)[i].reduced = room.flat<float>().data();
-    }
-    return absl::OkStatus();
+ private:
+  absl::Status Run(OpKernelContext* context, Session* session) override {
+    ThcScheme scheme;
+    TF_RETURN_IF_ERROR(ReadScheme(context, &scheme));
+    std::vector<int64_t> sizes;
+    TF_RETURN_IF_ERROR(ReadSizes(context, *session, &sizes));
+    FeedbackBuffers<T> buffers(context);
+    TF_RETURN_IF_ERROR(buffers.Prepare(rows_));
+    const kernels::ParallelFor threads = IntraOpThreads(context);
+    ThcBucket bucket(buffers.variables(), std::move(scheme), session->ranks,
+                     is_mean_ ? group_size() : 1, threads);
+    TF_RETURN_IF_ERROR(ThcAllReduce(&bucket, buffers.commit(), topology(),
+                                    session->rank, session->ranks,
+                                    session->round, session->mailbox, threads,
+                                    &session->traffic.shared_bytes_sent));
+    session->traffic.exchanges = kThcRounds;
+    session->traffic.AddStep(sizes, session->ranks);
+    return buffers.SetOutputs();
   }
 
-  static absl::Status SetOutput(OpKernelContext* context, int i,
-                                const Tensor& reduced) {
-    if (std::is_same_v<T, float>) {
-      context->set_output(i, reduced);
-      return absl::OkStatus();
-    }
-    Tensor* output;
-    TF_RETURN_IF_ERROR(context->allocate_output(i, reduced.shape(), &output));
-    output->template flat<T>() = reduced.flat<float>().template cast<T>();
+  absl::Status ReadScheme(OpKernelContext* context, ThcScheme* scheme) const {
+    const Tensor *table, *signs, *rounding;
+    TF_RETURN_IF_ERROR(context->input("table", &table));
+    TF_RETURN_IF_ERROR(context->input("signs", &signs));
+    TF_RETURN_IF_ERROR(context->input("rounding", &rounding));
+    TF_RETURN_IF_ERROR(ReadThcTable(*table, bits_, &scheme->table));
+    TF_RETURN_IF_ERROR(ReadSeed(*signs, &scheme->signs));
+    TF_RETURN_IF_ERROR(ReadSeed(*rounding, &scheme->rounding));
+    scheme->truncation = truncation_;
     return absl::OkStatus();
   }
 
   std::vector<int64_t> rows_;
-  ThreeLcScaling::Of scale_of_;
+  int bits_;
+  float truncation_;
+  bool is_mean_;
 };
 
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>Bucket", BucketOp);
@@ -365,6 +257,7 @@ TF_GC_REGISTER(DEVICE_CPU, "TfGc>BeginStep", BeginStepOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>BucketTraffic", BucketTrafficOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>ExactAllReduce", ExactAllReduceOp);
 TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>ThreeLcAllReduce", ThreeLcAllReduceOp);
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>ThcAllReduce", ThcAllReduceOp);
 
 }  // namespace
 }  // namespace tf_gc

@@ -9,27 +9,43 @@
 
 namespace tf_gc {
 
-AllReduceOp::AllReduceOp(tensorflow::OpKernelConstruction* context)
-    : ExchangeOp(context) {
+absl::Status GetIsMean(tensorflow::OpKernelConstruction* context,
+                       bool* is_mean) {
   std::string reduce_op;
-  OP_REQUIRES_OK(context, context->GetAttr("reduce_op", &reduce_op));
-  mean_ = reduce_op == "MEAN";
+  TF_RETURN_IF_ERROR(context->GetAttr("reduce_op", &reduce_op));
+  *is_mean = reduce_op == "MEAN";
+  return absl::OkStatus();
 }
 
-absl::Status AllReduceOp::Run(tensorflow::OpKernelContext* context,
-                              Session* session) {
+absl::Status ReadSizes(tensorflow::OpKernelContext* context,
+                       const Session& session, std::vector<int64_t>* sizes) {
   tensorflow::OpInputList gradients;
   TF_RETURN_IF_ERROR(context->input_list("gradients", &gradients));
-  const int variables = session->traffic.values_sent.size();
+  const int variables = session.traffic.values_sent.size();
   if (gradients.size() != variables) {
     return absl::InvalidArgumentError(
         absl::StrCat("gradients: ", gradients.size(),
                      " tensors for a bucket of ", variables, " variables"));
   }
+  for (const tensorflow::Tensor& gradient : gradients) {
+    sizes->push_back(gradient.NumElements());
+  }
+  return absl::OkStatus();
+}
+
+AllReduceOp::AllReduceOp(tensorflow::OpKernelConstruction* context)
+    : ExchangeOp(context) {
+  OP_REQUIRES_OK(context, GetIsMean(context, &is_mean_));
+}
+
+absl::Status AllReduceOp::Run(tensorflow::OpKernelContext* context,
+                              Session* session) {
   std::vector<int64_t> sizes;
+  TF_RETURN_IF_ERROR(ReadSizes(context, *session, &sizes));
+  tensorflow::OpInputList gradients;
+  TF_RETURN_IF_ERROR(context->input_list("gradients", &gradients));
   int64_t bytes = 0;
   for (const tensorflow::Tensor& gradient : gradients) {
-    sizes.push_back(gradient.NumElements());
     bytes += gradient.TotalBytes();
   }
   return AllReduce(context, [&](Hop* hop) {
@@ -38,7 +54,7 @@ absl::Status AllReduceOp::Run(tensorflow::OpKernelContext* context,
         sizes, DefaultTopology(*hop, bytes), session->rank, session->ranks,
         session->round, hop, session->mailbox, &traffic));
     session->traffic.steps = 1;
-    for (int v = 0; v < variables; ++v) {
+    for (size_t v = 0; v < sizes.size(); ++v) {
       session->traffic.values_sent[v] = traffic[v].values;
       session->traffic.payload_bytes_sent[v] = traffic[v].bytes;
     }

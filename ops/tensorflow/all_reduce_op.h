@@ -3,13 +3,24 @@
 #ifndef TF_GC_OPS_TENSORFLOW_ALL_REDUCE_OP_H_
 #define TF_GC_OPS_TENSORFLOW_ALL_REDUCE_OP_H_
 
+#include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "ops/collectives/hop.h"
 #include "ops/tensorflow/exchange_op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_gc {
+
+// The attribute reduce_op: whether sums are divided by the number of workers.
+absl::Status GetIsMean(tensorflow::OpKernelConstruction* context,
+                       bool* is_mean);
+
+// The numbers of values of the input `gradients`, one for each variable of the
+// session's bucket.
+absl::Status ReadSizes(tensorflow::OpKernelContext* context,
+                       const Session& session, std::vector<int64_t>* sizes);
 
 // One step of a bucket in one exchange, on the default topology of the hop that
 // a subclass makes.
@@ -27,13 +38,13 @@ class AllReduceOp : public ExchangeOp {
                                  const RunHop& run) = 0;
 
   // What the sums are divided by.
-  float divisor() const { return mean_ ? group_size() : 1; }
+  float divisor() const { return is_mean_ ? group_size() : 1; }
 
  private:
   absl::Status Run(tensorflow::OpKernelContext* context,
                    Session* session) final;
 
-  bool mean_;
+  bool is_mean_;
 };
 
 }  // namespace tf_gc

@@ -2,6 +2,8 @@
 
 #include "absl/status/status.h"
 #include "ops/tensorflow/exchange_declaration.h"
+#include "ops/tensorflow/inputs.h"
+#include "ops/tensorflow/quantization_inputs.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -9,6 +11,7 @@
 namespace tf_gc {
 namespace {
 
+using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
@@ -25,6 +28,22 @@ absl::Status ThreeLcAllReduceShape(InferenceContext* c) {
     TF_RETURN_IF_ERROR(c->WithRank(c->input(2 * variables + i), 1, &vector));
   }
   TF_RETURN_IF_ERROR(c->WithRank(c->input(3 * variables), 0, &scalar));
+  return AllReduceShape(c);
+}
+
+absl::Status ThcAllReduceShape(InferenceContext* c) {
+  int bits;
+  const int variables = c->num_outputs();
+  ShapeHandle vector;
+  DimensionHandle entries;
+  for (int i = 0; i < variables; ++i) {
+    TF_RETURN_IF_ERROR(c->WithRank(c->input(2 * variables + i), 1, &vector));
+  }
+  TF_RETURN_IF_ERROR(GetBits(c, &bits));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(3 * variables), 1, &vector));
+  TF_RETURN_IF_ERROR(c->WithValue(c->Dim(vector, 0), 1 << bits, &entries));
+  TF_RETURN_IF_ERROR(CheckSeedShape(c, 3 * variables + 1));
+  TF_RETURN_IF_ERROR(CheckSeedShape(c, 3 * variables + 2));
   return AllReduceShape(c);
 }
 
@@ -175,5 +194,59 @@ group_size: Number of devices in the group.
 reduce_op: SUM, or MEAN to divide the sums by group_size.
 timeout_seconds: DeadlineExceeded after so long without the peers; 0 waits.
 )");
+
+TF_GC_TOPOLOGY_EXCHANGE_OP("TfGc>ThcAllReduce", "sharded")
+    .Attr("reduce_op: {'SUM', 'MEAN'} = 'SUM'")
+    .Input("gradients: N * T")
+    .Attr("unit_rows: list(int)")
+    .Attr("bits: int")
+    .Attr("truncation: float")
+    .Attr("Tseed: {int32, int64} = DT_INT64")
+    .Input("residuals: N * resource")
+    .Input("units: N * float")
+    .Input("table: int32")
+    .Input("signs: Tseed")
+    .Input("rounding: Tseed")
+    .Input("bucket: resource")
+    .Output("reduced: N * T")
+    .Attr("N: int >= 1")
+    .Attr("T: {float, half, bfloat16}")
+    .SetShapeFn(ThcAllReduceShape)
+    .Doc(R"doc(
+Adds up a bucket of gradients over the workers of a group, compressed by THC (Li
+et al., NSDI 2024, algorithm 3).
+
+The bucket's values x, gradients plus residuals, one variable after the other,
+are cut in blocks as by ThcBlocks, and quantised as by ThcQuantize with the limit
+truncation l / sqrt(d) for a block of d values, l being the largest norm of the
+workers' blocks. The table's values are added up over the workers without being
+decoded, as by ExchangeLaneSum, and decoded once. What a worker's indices do not
+stand for stays in its residuals: over the workers, gradients + old residuals =
+reduced + new residuals (for MEAN, reduced times group_size). A variable whose
+gradient plus residual is not finite on some worker becomes NaN on all, and keeps
+its residual. All workers get the same bits.
+
+gradients: Gradients of the bucket's variables, of the same shapes everywhere.
+residuals: float32 variables of the same shapes, updated in place.
+units: For each gradient the units in which it is quantised, the same on all
+  workers, or [0] for none: as a matrix of so many rows, value i, j has the unit
+  a_i b_j. A vector [rows + columns], a and then b, finite and above 0.
+table: A vector of 2^bits integers that ascend from 0; group_size times the last
+  one is at most 65535.
+signs: The key of the Philox generator of the rotation's signs, a scalar, or a
+  vector of two: key and stream; the same on all workers.
+rounding: The same of the rounding; another one on each worker.
+bucket: Handle from Bucket.
+reduced: The sums (or means), in the order and with the shapes of gradients.
+unit_rows: For each gradient the number of rows; does not count without units.
+bits: 2, 3, 4, 5 or 8.
+truncation: How many standard deviations of a rotated value lie within the limit.
+group_key: Key of the group of devices that take part.
+group_size: Number of devices in the group.
+reduce_op: SUM, or MEAN to divide the sums by group_size.
+topology: sharded, ring or torus; the same on all workers.
+rows: Rows of the torus, which divide group_size; 1 for other topologies.
+timeout_seconds: DeadlineExceeded after so long without the peers; 0 waits.
+)doc");
 
 }  // namespace tf_gc

@@ -36,6 +36,16 @@ struct Traffic {
     return *this;
   }
 
+  // Counts one step of gradients that travel together: variables of these sizes
+  // on `ranks` ranks. Of each value a rank sends as much as in an all-reduce
+  // that wastes nothing: (ranks - 1) / ranks of it up, and the same down.
+  void AddStep(const std::vector<int64_t>& sizes, int ranks) {
+    ++steps;
+    for (size_t v = 0; v < sizes.size(); ++v) {
+      values_sent[v] += (2 * sizes[v] * (ranks - 1) + ranks / 2) / ranks;
+    }
+  }
+
   int64_t steps = 0;      // in which the bucket's gradients were reduced
   int64_t exchanges = 0;  // of which a step may take several
   int64_t bytes_sent = 0;
@@ -95,18 +105,6 @@ class Bucket : public tensorflow::ResourceBase {
   void Count(const Traffic& traffic) {
     std::lock_guard<std::mutex> lock(mutex_);
     traffic_ += traffic;
-  }
-
-  // Counts one step of gradients that travel together: variables of these sizes
-  // on `ranks` ranks. Of each value a rank sends as much as in an all-reduce
-  // that wastes nothing: (ranks - 1) / ranks of it up, and the same down.
-  void CountStep(const std::vector<int64_t>& sizes, int ranks) {
-    Traffic step(variables_);
-    step.steps = 1;
-    for (int v = 0; v < variables_; ++v) {
-      step.values_sent[v] = (2 * sizes[v] * (ranks - 1) + ranks / 2) / ranks;
-    }
-    Count(step);
   }
 
  private:

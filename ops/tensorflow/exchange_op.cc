@@ -197,12 +197,12 @@ absl::Status ExchangeOp::RunInGroup(OpKernelContext* context,
   Session session = {transport->rank(), transport->size(),
                      static_cast<uint32_t>(bucket->traffic().exchanges),
                      &mailbox, Traffic(bucket->variables())};
+  session.traffic.exchanges = 1;
   const absl::Status status = Run(context, &session);
   // Before the mailbox cancels what is under way: peers learn of the error.
   // Also of one that is the end of this worker's step alone: what was sent of
   // the step cannot be taken back.
   if (!status.ok()) return Abort(context, status);
-  session.traffic.exchanges = 1;
   session.traffic.bytes_sent = mailbox.bytes_sent();
   session.traffic.bytes_received = mailbox.bytes_received();
   session.traffic.result_bytes_sent = mailbox.result_bytes_sent();

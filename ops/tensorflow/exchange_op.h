@@ -18,8 +18,8 @@ struct Session {
   int ranks;
   uint32_t round;  // exchanges of the bucket that came before
   Mailbox* mailbox;
-  // The op adds its payload; messages and the exchange itself are counted
-  // without it.
+  // The op adds its payload, and sets how many exchanges there were if not one;
+  // messages are counted without it.
   Traffic traffic;
 };
 

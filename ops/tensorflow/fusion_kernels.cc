@@ -164,7 +164,9 @@ class FuseGradientsOp : public OpKernel {
     for (int v = 0; v < gradients.size(); ++v) {
       finite->flat<bool>()(v) = !non_finite[v];
     }
-    bucket->CountStep(sizes, group_size_);
+    Traffic step(bucket->variables());
+    step.AddStep(sizes, group_size_);
+    bucket->Count(step);
   }
 
  private:

@@ -23,6 +23,9 @@ class HopOp : public ExchangeOp {
   // `topology` and `rows`, or on the hop's first if the op has none.
   absl::Status AllReduce(int64_t values, Hop* hop, Session* session) const;
 
+  // That of the attributes, which the op must have.
+  const Topology& topology() const { return *topology_; }
+
  private:
   std::optional<Topology> topology_;  // of the attributes
 };

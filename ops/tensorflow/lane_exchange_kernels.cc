@@ -42,8 +42,8 @@ class ExchangeLaneSumOp : public HopOp {
     TF_RETURN_IF_ERROR(CheckSumsFit(table));
     Tensor* sums;
     TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({n}), &sums));
-    LaneHop<Lane> hop(BytesOf(packed), std::move(table), bits_,
-                      sums->flat<Lane>().data());
+    LaneHop<Lane> hop(BytesOf(packed), std::move(table), bits_, group_size(),
+                      sums->flat<Lane>().data(), IntraOpThreads(context));
     return AllReduce(n, &hop, session);
   }
 

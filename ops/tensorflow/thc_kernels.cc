@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +10,7 @@
 #include "ops/tensorflow/inputs.h"
 #include "ops/tensorflow/quantization_inputs.h"
 #include "ops/tensorflow/registration.h"
+#include "ops/tensorflow/thc_inputs.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -39,21 +38,6 @@ absl::Status CheckLimits(const Tensor& limits, int64_t blocks) {
   return absl::InvalidArgumentError(
       absl::StrCat("limits must be one for each of ", blocks, " blocks, got ",
                    limits.NumElements()));
-}
-
-// The input `table`, of 2^bits integers.
-absl::Status ReadThcTable(const Tensor& tensor, int bits,
-                          kernels::ThcTable* table) {
-  std::vector<uint16_t> integers(int64_t{1} << bits);
-  TF_RETURN_IF_ERROR(ReadTable(tensor, bits, integers.data()));
-  for (size_t z = 0; z < integers.size(); ++z) {
-    if (z == 0 ? integers[z] != 0 : integers[z] <= integers[z - 1]) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "table must ascend from 0, got ", integers[z], " at index ", z));
-    }
-  }
-  *table = kernels::ThcTable(std::move(integers));
-  return absl::OkStatus();
 }
 
 class ThcBlocksOp : public OpKernel {

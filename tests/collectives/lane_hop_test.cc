@@ -25,6 +25,13 @@ Bytes Pack(const Bytes& indices, int bits) {
   return packed;
 }
 
+// As threads may cut work: two parts, the second one first.
+void InUnevenParts(int64_t total, int64_t /*cost*/,
+                   const kernels::ParallelWork& work) {
+  if (total > 1) work(1, total);
+  if (total > 0) work(0, 1);
+}
+
 template <typename Lane>
 class LaneHopTest : public testing::Test {
  protected:
@@ -32,20 +39,21 @@ class LaneHopTest : public testing::Test {
 
   static constexpr int kMaxRanks = 6;
 
-  // Values so large that the sums of kMaxRanks reach the end of a lane.
-  static Table MakeTable(int bits) {
-    constexpr int kLargest = Lane(-1) / kMaxRanks;
+  // Values so large that the sums of kMaxRanks reach the end of a Lane.
+  static constexpr int kLargest = Lane(-1) / kMaxRanks;
+
+  static Table MakeTable(int bits, int largest = kLargest) {
     Table table(int64_t{1} << bits);
     const int last = static_cast<int>(table.size()) - 1;
-    for (int z = 0; z <= last; ++z) table[z] = kLargest * z / last;
+    for (int z = 0; z <= last; ++z) table[z] = largest * z / last;
     return table;
   }
 
   static void ExpectSums(const Group& group, int64_t n, int bits,
-                         int64_t piece_values) {
+                         int64_t piece_values, int largest = kLargest) {
     SCOPED_TRACE(absl::StrCat(group.name, ", ", n, " values of ", bits,
                               " bits in pieces of ", piece_values));
-    const Table table = MakeTable(bits);
+    const Table table = MakeTable(bits, largest);
     std::mt19937 generator(n + bits);
     std::vector<Bytes> packed;
     std::vector<int64_t> expected(n);
@@ -63,8 +71,8 @@ class LaneHopTest : public testing::Test {
         group, n,
         [&](int rank) {
           return std::make_unique<InPieces<LaneHop<Lane>>>(
-              piece_values, packed[rank].data(), table, bits,
-              sums[rank].data());
+              piece_values, packed[rank].data(), table, bits, group.ranks,
+              sums[rank].data(), InUnevenParts);
         },
         InAnyOrder);
     for (const std::vector<Lane>& sum : sums) {
@@ -101,25 +109,27 @@ TYPED_TEST(LaneHopTest, IndicesHaveAnyWidth) {
   }
 }
 
+TYPED_TEST(LaneHopTest, LanesHaveAnyWidth) {
+  for (const int largest : {1, 2, 10, 20, this->kLargest}) {
+    this->ExpectSums(ShardedServers()[3], 9001, 4, 1 << 20, largest);
+    this->ExpectSums(Rings()[3], 700, 4, 64, largest);
+  }
+}
+
 TYPED_TEST(LaneHopTest, BodyIsPackedIndicesOfOneRankAndLanesOfMore) {
   using Lane = TypeParam;
   const Bytes packed = Pack({3, 0, 1, 2, 3}, 2);
   std::vector<Lane> sums(5);
-  LaneHop<Lane> hop(packed.data(), {0, 10, 20, 42}, 2, sums.data());
+  LaneHop<Lane> hop(packed.data(), {0, 10, 20, 42}, 2, 3, sums.data());
   const Piece piece = WholePiece(5);
   ASSERT_TRUE(MergeBody(packed, 5, 3, 1, &hop).ok());
   Bytes own(hop.MaxBodySize(piece, Content::kContribution));
   EXPECT_EQ(hop.Encode(piece, Aggregate::Contribution(), own.data()), 2);
   EXPECT_EQ(own, packed);
   Bytes sum(hop.MaxBodySize(piece, Content::kPartialSum));
-  EXPECT_EQ(hop.Encode(piece, Aggregate::Partial(2), sum.data()),
-            5 * sizeof(Lane));
-  Bytes expected;
-  for (const uint8_t lane : {84, 0, 20, 40, 84}) {
-    expected.push_back(lane);
-    if (sizeof(Lane) == 2) expected.push_back(0);
-  }
-  EXPECT_EQ(sum, expected);
+  // Lanes of 7 bits: three ranks have no more than 126.
+  EXPECT_EQ(hop.Encode(piece, Aggregate::Partial(2), sum.data()), 5);
+  EXPECT_EQ(sum, (Bytes{0x54, 0x00, 0x05, 0x45, 0x05}));
 }
 
 // What three ranks, of which each has at most 20, make of a damaged body.
@@ -139,7 +149,7 @@ class DamagedLanes {
   const Bytes packed_ = Pack(Bytes(kValues), 2);
   std::vector<Lane> sums_ = std::vector<Lane>(kValues);
   LaneHop<Lane> hop_ =
-      LaneHop<Lane>(packed_.data(), {0, 5, 10, 20}, 2, sums_.data());
+      LaneHop<Lane>(packed_.data(), {0, 5, 10, 20}, 2, 3, sums_.data());
 };
 
 TYPED_TEST(LaneHopTest, BodyOfAnotherSizeIsDataLoss) {
@@ -147,8 +157,8 @@ TYPED_TEST(LaneHopTest, BodyOfAnotherSizeIsDataLoss) {
   for (const int64_t size : {0, 1, 3, 5000}) {
     ExpectDataLoss(ranks.Merge(Bytes(size), 1), "the body has");
   }
-  const int64_t lanes = 5 * sizeof(TypeParam);
-  for (const int64_t size : {int64_t{0}, lanes - 1, lanes + 1}) {
+  // 60 takes 6 bits: 4 bytes.
+  for (const int64_t size : {0, 3, 5}) {
     ExpectDataLoss(ranks.Merge(Bytes(size), 2), "the body has");
     ExpectDataLoss(ranks.Decode(Bytes(size)), "the body has");
   }
@@ -160,15 +170,21 @@ TYPED_TEST(LaneHopTest, PaddingOfIndicesThatIsNotZeroIsDataLoss) {
   ExpectDataLoss(ranks.Merge({0xff, 0x07}, 1), "padding bits");
 }
 
+TYPED_TEST(LaneHopTest, PaddingOfLanesThatIsNotZeroIsDataLoss) {
+  DamagedLanes<TypeParam> ranks;
+  EXPECT_TRUE(ranks.Decode({0, 0, 0, 0x3c}).ok());
+  ExpectDataLoss(ranks.Decode({0, 0, 0, 0x7c}), "5 lanes of 6 bits are not 0");
+}
+
 TYPED_TEST(LaneHopTest, LaneThatNoWorkersCanHaveIsDataLoss) {
   DamagedLanes<TypeParam> ranks;
-  Bytes body(5 * sizeof(TypeParam));
-  body[4 * sizeof(TypeParam)] = 40;
+  Bytes body(4);
+  body[0] = 40;
   EXPECT_TRUE(ranks.Merge(body, 2).ok());
-  body[4 * sizeof(TypeParam)] = 41;
+  body[0] = 41;
   ExpectDataLoss(ranks.Merge(body, 2), "a lane is 41, but 2 workers");
   EXPECT_TRUE(ranks.Decode(body).ok());
-  body[4 * sizeof(TypeParam)] = 61;
+  body[0] = 61;
   ExpectDataLoss(ranks.Decode(body), "a lane is 61, but 3 workers");
 }
 

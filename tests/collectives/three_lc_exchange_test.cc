@@ -65,7 +65,7 @@ int FirstDifference(const Floats& a, const Floats& b) {
 absl::Status RunRank(Rank* rank, const Options& options, uint32_t round,
                      Transport* transport) {
   std::vector<int64_t> sizes;
-  std::vector<ThreeLcVariable> variables;
+  std::vector<FeedbackVariable> variables;
   for (size_t v = 0; v < rank->gradients.size(); ++v) {
     Floats& gradient = rank->gradients[v];
     sizes.push_back(gradient.size());

@@ -82,9 +82,9 @@ TEST(TopologyTest, HopRefusesATopologyThatItDoesNotRunOnByName) {
   const uint8_t packed = 0;
   uint8_t signs = 0, sum = 0;
   float value = 0;
-  std::vector<ThreeLcVariable> variables = {
+  std::vector<FeedbackVariable> variables = {
       {1, &value, &value, &value, &value}};
-  LaneHop<uint8_t> lane(&packed, {0, 1, 2, 3}, 2, &sum);
+  LaneHop<uint8_t> lane(&packed, {0, 1, 2, 3}, 2, 4, &sum);
   SignMergeHop merge(&packed, {}, &signs);
   SignMajorityHop majority(&packed, &signs);
   CascadingSignHop cascading(&value, {}, &value);

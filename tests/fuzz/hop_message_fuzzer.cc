@@ -73,17 +73,18 @@ void FuzzExact(int64_t n, const Buffer& body) {
   });
 }
 
-// The largest sums are those that lanes have just room for.
+// The largest sums are those that lanes of so many bits have just room for.
 template <typename Lane>
-void FuzzLanes(int64_t n, int bits, const Buffer& body) {
+void FuzzLanes(int64_t n, int bits, int lane_bits, const Buffer& body) {
   const Buffer own(kernels::PackedSize(n, bits));
   std::vector<Lane> table(int64_t{1} << bits);
   for (size_t z = 0; z < table.size(); ++z) {
-    table[z] = Lane(-1) / kRanks * z / (table.size() - 1);
+    table[z] = ((1 << lane_bits) - 1) / kRanks * z / (table.size() - 1);
   }
   FuzzHop(n, n * sizeof(Lane), body, [&](Buffer* result) {
     return std::make_unique<LaneHop<Lane>>(
-        own.data(), table, bits, reinterpret_cast<Lane*>(result->data()));
+        own.data(), table, bits, kRanks,
+        reinterpret_cast<Lane*>(result->data()));
   });
 }
 
@@ -111,8 +112,8 @@ void FuzzCascadingSigns(int64_t n, const Buffer& body) {
 }  // namespace
 }  // namespace tf_gc
 
-// A byte that chooses the bits of the indices, one with how many values fewer
-// than it may hold the body is of, and the body.
+// A byte that chooses the bits of indices and lanes, one with how many values
+// fewer than it may hold the body is of, and the body.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   constexpr int kAllBits[] = {2, 3, 4, 5, 8};
@@ -126,11 +127,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tf_gc::FuzzExact<float>(values(bytes / 4), body);
   tf_gc::FuzzExact<Eigen::half>(values(bytes / 2), body);
   tf_gc::FuzzExact<Eigen::bfloat16>(values(bytes / 2), body);
-  for (const int64_t n : {values(bytes), values(8 * bytes / bits)}) {
-    tf_gc::FuzzLanes<uint8_t>(n, bits, body);
-  }
-  for (const int64_t n : {values(bytes / 2), values(8 * bytes / bits)}) {
-    tf_gc::FuzzLanes<uint16_t>(n, bits, body);
+  const int lane_bits = 2 + data[0] / 5 % 15;
+  for (const int64_t n :
+       {values(8 * bytes / lane_bits), values(8 * bytes / bits)}) {
+    if (lane_bits <= 8) tf_gc::FuzzLanes<uint8_t>(n, bits, lane_bits, body);
+    tf_gc::FuzzLanes<uint16_t>(n, bits, lane_bits, body);
   }
   tf_gc::FuzzSigns(values(8 * bytes), body);
   tf_gc::FuzzCascadingSigns(values(8 * (bytes - 4)), body);

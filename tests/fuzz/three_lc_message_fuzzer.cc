@@ -80,7 +80,7 @@ class Variables {
 
  private:
   std::vector<std::vector<float>> buffers_, residuals_, units_;
-  std::vector<ThreeLcVariable> variables_;
+  std::vector<FeedbackVariable> variables_;
 };
 
 absl::Status AddContribution(const Piece& piece,

@@ -1,5 +1,6 @@
 #include "ops/kernels/hadamard.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <thread>
@@ -207,6 +208,26 @@ TEST_P(HadamardTest, IsItsOwnInverseAndKeepsNorms) {
       ASSERT_NEAR(plain[i], values[i], 1e-5);
       ASSERT_NEAR(randomized[i], values[i], 1e-5);
     }
+  }
+}
+
+TEST_P(HadamardTest, PartsOfRowsKnowTheirPlace) {
+  for (const int64_t size : {64, 1024, 1 << 16}) {
+    const int64_t part = std::max<int64_t>(128, size), n = 3 * part;
+    const Floats values = RandomFloats(n, 5);
+    Floats whole(n), parts(n), back(n);
+    RandomizedHadamard(values.data(), n / size, size, kSeed, whole.data(),
+                       SingleThread);
+    for (const int64_t first : {part, int64_t{0}, 2 * part}) {
+      RandomizedHadamardPart(values.data() + first, part / size, size, kSeed,
+                             first, parts.data() + first);
+      InverseRandomizedHadamardPart(parts.data() + first, part / size, size,
+                                    kSeed, first, back.data() + first);
+    }
+    EXPECT_EQ(parts, whole);
+    InverseRandomizedHadamard(whole.data(), n / size, size, kSeed, whole.data(),
+                              SingleThread);
+    EXPECT_EQ(back, whole);
   }
 }
 

@@ -72,13 +72,14 @@ def seconds_per_value(
         "uncompressed": 2 * r["copy"] + others * r["add"],
         "3LC": (r["3LC encode"] + (1 + others) * r["3LC decode"] + others * r["add"]),
         "THC": (
-            fused
-            + 3 * r["hadamard"]
+            3 * r["hadamard"]
             + r["quantize"]
             + r["pack"]
             + r["table sum"]
             + 2 * (r["unpack"] + r["scale"])
-            + r["add"]
+            # Gradient plus residual, twice; the new residual; the reduced gradient.
+            + 3 * r["add"]
+            + r["copy"]
         ),
         "Marsit": (
             fused + r["sign pack"] + others * r["sign merge"] + r["sign unpack"] + 2 * r["add"]

@@ -239,7 +239,7 @@ def _costs(values, workers, ratio, bits, rows):
 
     exact = size(_BITS_OF_VALUE)
     signs = size(1 + (_BITS_OF_VALUE - 1) / _FULL_PRECISION_EVERY)
-    lanes = size(8 if 15 * workers < 1 << 8 else 16)  # THC(): 4 bits, table up to 15
+    lanes = size(max(8, (15 * workers).bit_length()))  # THC(): 4 bits, table up to 15
     selected, indices = ratio * exact, ratio * size(_bits_of_index(ratio))
     choice = broadcast(indices, workers)
     composed = {

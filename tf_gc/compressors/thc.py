@@ -4,13 +4,12 @@ import dataclasses
 from typing import Literal
 
 import numpy as np
-import tensorflow as tf
 
 from tf_gc import checks
 from tf_gc import thc as tables
-from tf_gc.compressors import scales
-from tf_gc.compressors.fused import FusedCompressor
+from tf_gc.compressors.compressor import Compressor
 from tf_gc.compressors.server_codecs import ServerCodecs
+from tf_gc.second_moments import matrix_shape
 
 __all__ = ["THC", "UniformTHC"]
 
@@ -21,7 +20,7 @@ _LARGEST_AUTO_GRANULARITY = 255  # beyond, the error hardly falls
 
 
 @dataclasses.dataclass(frozen=True)
-class UniformTHC(FusedCompressor):
+class UniformTHC(Compressor):
     """Uniform THC: stochastic quantisation to evenly spaced values, summed as integers.
 
     (Li et al., "THC: Accelerating Distributed Deep Learning Using Tensor
@@ -34,8 +33,8 @@ class UniformTHC(FusedCompressor):
     with the Hadamard matrix H, random signs D that all workers share, and the
     table T[z] = z, g = 2^b - 1 here. After the transform values are nearly
     Gaussian, whatever they were; 1 - p of them lie within M. A worker sends z, b
-    bits a value; the sums of T[z] over the workers travel in 8 or 16 bits,
-    and are added without decoding. Every worker decodes the sum,
+    bits a value; the sums of T[z] over the N workers travel in
+    ceil(log2(g N + 1)) bits, and are added without decoding. Every worker decodes the sum,
 
         sum = D H (sum of M (2 T[z] / g - 1)) / sqrt(d),    e <- x - its own share
 
@@ -87,34 +86,23 @@ class UniformTHC(FusedCompressor):
         )
         return ServerCodecs(push, "int8")
 
-    def statistics(self, values, exchange):
+    def all_reduce(self, gradients, exchange):
         from tf_gc import ops
 
-        return tf.norm(ops.thc_blocks(scales.in_units(values, exchange)), axis=1)
-
-    def reduce(self, values, exchange):
-        from tf_gc import ops
-
-        blocks = ops.thc_blocks(scales.in_units(values, exchange))
-        norms = tf.reduce_max(exchange.statistics, axis=0)
-        limits = (tables.truncation(self.p) / blocks.shape[1] ** 0.5) * norms
-        table = self.table(exchange.workers)
-        signs = exchange.seed(self.seed, "signs", shared=True)
-        packed = ops.thc_quantize(
-            blocks, limits, table, self.bits, signs, exchange.seed(self.seed, "rounding")
-        )
-        sums = exchange.lane_sum(
-            packed,
-            table,
+        return ops.thc_all_reduce(
+            gradients,
+            exchange.residuals,
+            self.table(exchange.workers),
             self.bits,
-            size=blocks.shape.num_elements(),
+            tables.truncation(self.p),
+            exchange.seed(self.seed, "signs", shared=True),
+            exchange.seed(self.seed, "rounding"),
+            units=exchange.units,
+            unit_rows=[matrix_shape(shape)[0] for shape in exchange.shapes],
+            reduce_op=exchange.reduce_op,
             topology=self.topology,
+            **exchange.arguments,
         )
-        total = ops.thc_decode_sums(
-            sums, limits, int(table[-1]), exchange.workers, signs, exchange.size
-        )
-        own = ops.thc_decode(packed, limits, table, self.bits, signs, exchange.size)
-        return scales.from_units(total, exchange), values - scales.from_units(own, exchange)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,8 +117,9 @@ class THC(UniformTHC):
       p: the expected fraction of values that are clamped, in (0, 1).
       topology: "sharded", or "ring".
       seed: of the random numbers.
-      granularity: g, at least 2^b - 1. Sums of N workers travel in 8 bits while
-        g N <= 255, else in 16. "auto" is the largest that keeps 8 bits, if any.
+      granularity: g, at least 2^b - 1. Sums of N workers travel in
+        ceil(log2(g N + 1)) bits. "auto" is the largest, up to 255, that keeps the
+        bits which the least one needs, and 8 at least.
 
     Raises:
       ValueError: a hyper-parameter is out of range.
@@ -153,6 +142,6 @@ class THC(UniformTHC):
         granularity = self.granularity
         if granularity == "auto":
             least = (1 << self.bits) - 1
-            lane = 255 if least * workers <= 255 else 65535
-            granularity = min(lane // workers, _LARGEST_AUTO_GRANULARITY)
+            lane_bits = max(8, (least * workers).bit_length())
+            granularity = min(((1 << lane_bits) - 1) // workers, _LARGEST_AUTO_GRANULARITY)
         return np.array(tables.optimal_table(self.bits, granularity, self.p).table, np.int32)

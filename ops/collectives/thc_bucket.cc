@@ -1,0 +1,308 @@
+#include "ops/collectives/thc_bucket.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ops/kernels/bit_packing.h"
+#include "ops/kernels/signs.h"
+#include "ops/kernels/three_lc.h"
+#include "ops/wire/body.h"
+#include "ops/wire/status.h"
+
+namespace tf_gc {
+namespace {
+
+using kernels::ThcBlocks;
+using kernels::ThcPart;
+
+constexpr int64_t kNormSize = sizeof(float);
+// Processor cycles, about, that a value takes to be read and measured.
+constexpr int64_t kMeasureCost = 2;
+// What else quantising and delivering do to a value, in cycles.
+constexpr int64_t kFeedbackCost = 4;
+
+constexpr char kName[] = "THC statistics";
+
+// The largest unit of a variable.
+double LargestUnit(const FeedbackVariable& variable) {
+  if (variable.units == nullptr) return 1;
+  const float* const columns = variable.units + variable.rows;
+  return double{*std::max_element(variable.units, columns)} *
+         *std::max_element(columns, columns + variable.size / variable.rows);
+}
+
+}  // namespace
+
+ThcBucket::ThcBucket(std::vector<FeedbackVariable>* variables, ThcScheme scheme,
+                     int ranks, float divisor, kernels::ParallelFor threads)
+    : variables_(*variables),
+      scheme_(std::move(scheme)),
+      ranks_(ranks),
+      divisor_(divisor),
+      threads_(std::move(threads)),
+      begins_(1),
+      blocks_(0),
+      zero_here_(variables->size()),
+      non_finite_(variables->size()) {
+  for (const FeedbackVariable& variable : *variables) {
+    begins_.push_back(begins_.back() + variable.size);
+    has_units_ |= variable.units != nullptr;
+  }
+  blocks_ = ThcBlocks(begins_.back());
+  limits_.resize(blocks_.count);
+}
+
+int64_t ThcBucket::PartSize(int64_t first) const {
+  return std::min(part(), padded() - first);
+}
+
+ThcPart ThcBucket::PartAt(int64_t first) const {
+  return ThcPart(blocks_, limits_.data(), scheme_.signs, first,
+                 PartSize(first));
+}
+
+template <typename Work>
+void ThcBucket::ForEachSegment(int64_t first, int64_t n,
+                               const Work& work) const {
+  const int64_t end = std::min(first + n, begins_.back());
+  size_t v = std::upper_bound(begins_.begin(), begins_.end(), first) -
+             begins_.begin() - 1;
+  for (int64_t i = first; i < end; ++v) {
+    const int64_t length = std::min(end, begins_[v + 1]) - i;
+    if (length == 0) continue;
+    work(Segment{static_cast<int>(v), i - begins_[v], length, i - first});
+    i += length;
+  }
+}
+
+template <typename Work>
+void ThcBucket::ForEachUnit(const Segment& segment, const Work& work) const {
+  const FeedbackVariable& variable = variables_[segment.variable];
+  if (variable.units == nullptr) return;
+  const float* const columns = variable.units + variable.rows;
+  const int64_t width = variable.size / variable.rows;
+  for (int64_t i = 0; i < segment.length;) {
+    const int64_t place = segment.begin + i;
+    const int64_t column = place % width;
+    const int64_t length = std::min(width - column, segment.length - i);
+    work(variable.units[place / width], columns + column, segment.offset + i,
+         length);
+    i += length;
+  }
+}
+
+void ThcBucket::FromUnits(const Segment& segment, float* part) const {
+  ForEachUnit(segment,
+              [=](float a, const float* b, int64_t offset, int64_t length) {
+                for (int64_t j = 0; j < length; ++j) {
+                  part[offset + j] *= a * b[j];
+                }
+              });
+}
+
+template <typename See>
+void ThcBucket::Gather(int64_t first, int64_t n, float* x,
+                       const See& see) const {
+  const int64_t used = std::clamp<int64_t>(begins_.back() - first, 0, n);
+  std::fill(x + used, x + n, 0.0f);
+  ForEachSegment(first, n, [&](const Segment& segment) {
+    float* const values = x + segment.offset;
+    if (zero_here_[segment.variable]) {
+      std::fill_n(values, segment.length, 0.0f);
+      return;
+    }
+    const FeedbackVariable& variable = variables_[segment.variable];
+    kernels::AddResidual(variable.values + segment.begin,
+                         variable.residual + segment.begin, segment.length,
+                         values);
+    see(segment, values);
+    ForEachUnit(segment,
+                [=](float a, const float* b, int64_t offset, int64_t length) {
+                  for (int64_t j = 0; j < length; ++j)
+                    x[offset + j] /= a * b[j];
+                });
+  });
+}
+
+bool ThcBucket::Measure(std::vector<float>* norms) {
+  // Parts of a block, in the first-level cache.
+  constexpr int64_t kPart = 4096;
+  const int64_t n = std::min(kPart, blocks_.size);
+  std::vector<std::atomic<bool>> is_non_finite(variables_.size());
+  threads_(blocks_.count, blocks_.size * kMeasureCost,
+           [&](int64_t begin, int64_t end) {
+             float x[kPart];
+             for (int64_t block = begin; block < end; ++block) {
+               double total = 0;
+               for (int64_t i = 0; i < blocks_.size; i += n) {
+                 double squares = 0;
+                 Gather(block * blocks_.size + i, n, x,
+                        [&](const Segment& segment, const float* values) {
+                          const double more =
+                              kernels::SumOfSquares(values, segment.length);
+                          if (!std::isfinite(more)) {
+                            is_non_finite[segment.variable] = true;
+                          }
+                          squares += more;
+                        });
+                 total += has_units_ ? kernels::SumOfSquares(x, n) : squares;
+               }
+               (*norms)[block] = static_cast<float>(std::sqrt(total));
+             }
+           });
+  bool found = false;
+  for (size_t v = 0; v < variables_.size(); ++v) {
+    if (!is_non_finite[v]) continue;
+    zero_here_[v] = found = true;
+  }
+  return !found;
+}
+
+int64_t ThcBucket::statistics_size() const {
+  return kernels::SignPackedSize(variables_.size()) + blocks_.count * kNormSize;
+}
+
+std::vector<uint8_t> ThcBucket::Statistics() {
+  std::vector<float> norms(blocks_.count);
+  while (!Measure(&norms)) {
+    // Again, with zeros in place of what is not finite.
+  }
+  std::vector<uint8_t> message(statistics_size());
+  kernels::SignPackWhere(
+      variables_.size(), [&](int64_t v) { return !zero_here_[v]; },
+      message.data());
+  std::memcpy(message.data() + kernels::SignPackedSize(variables_.size()),
+              norms.data(), norms.size() * kNormSize);
+  return message;
+}
+
+absl::Status ThcBucket::Read(const Bytes& statistics,
+                             std::vector<float>* norms) {
+  TF_GC_RETURN_IF_ERROR(
+      CheckBodySize(kName, statistics.size(), statistics_size()));
+  const int64_t variables = variables_.size();
+  const int64_t flags = kernels::SignPackedSize(variables);
+  TF_GC_RETURN_IF_ERROR(CheckSigns(kName, statistics.data(), flags, variables));
+  for (int64_t v = 0; v < variables; ++v) {
+    if ((statistics.data()[v / 8] >> v % 8 & 1) == 0) non_finite_[v] = true;
+  }
+  for (int64_t block = 0; block < blocks_.count; ++block) {
+    const float norm =
+        ReadNumber<float>(statistics.data() + flags + block * kNormSize);
+    if (!(norm >= 0)) {
+      return absl::DataLossError(absl::StrCat(
+          kName, " message: the norm of block ", block, " is ", norm));
+    }
+    (*norms)[block] = std::max((*norms)[block], norm);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ThcBucket::Agree(const std::vector<Bytes>& statistics) {
+  std::vector<float> norms(blocks_.count);
+  for (const Bytes& message : statistics) {
+    TF_GC_RETURN_IF_ERROR(Read(message, &norms));
+  }
+  const float factor = static_cast<float>(
+      scheme_.truncation / std::sqrt(static_cast<double>(blocks_.size)));
+  for (int64_t block = 0; block < blocks_.count; ++block) {
+    limits_[block] = factor * norms[block];
+  }
+  FindOverflow();
+  return absl::OkStatus();
+}
+
+void ThcBucket::FindOverflow() {
+  double unit = 1;
+  for (const FeedbackVariable& variable : variables_) {
+    unit = std::max(unit, LargestUnit(variable));
+  }
+  // No partial sum of the transform of what all ranks have in a block is larger
+  // than M times this.
+  const double values = unit * ranks_ * static_cast<double>(blocks_.size);
+  for (int64_t block = 0; block < blocks_.count; ++block) {
+    if (limits_[block] * values <= std::numeric_limits<float>::max()) continue;
+    ForEachSegment(block * blocks_.size, blocks_.size,
+                   [&](const Segment& s) { non_finite_[s.variable] = true; });
+  }
+}
+
+void ThcBucket::Quantize(uint8_t* packed) {
+  const int64_t parts = (padded() + part() - 1) / part();
+  threads_(parts,
+           part() * (kernels::kThcQuantizeCost + kernels::kThcDecodeCost +
+                     kFeedbackCost),
+           [&](int64_t begin, int64_t end) {
+             const std::unique_ptr<float[]> room(new float[part()]);
+             for (int64_t i = begin * part(); i < end * part() && i < padded();
+                  i += part()) {
+               QuantizePart(PartAt(i), PartSize(i), room.get(),
+                            packed + kernels::PackedSize(i, table().bits));
+             }
+           });
+}
+
+void ThcBucket::QuantizePart(const ThcPart& part, int64_t n, float* room,
+                             uint8_t* packed) {
+  Gather(part.first(), n, room, [](const Segment&, const float*) {});
+  part.Quantize(table(), scheme_.rounding, room, room, packed);
+  part.Decode(table(), packed, room);
+  ForEachSegment(part.first(), n, [&](const Segment& segment) {
+    FromUnits(segment, room);
+    const FeedbackVariable& variable = variables_[segment.variable];
+    const float* const values = variable.values + segment.begin;
+    const float* const residual = variable.residual + segment.begin;
+    float* const new_residual = variable.new_residual + segment.begin;
+    const float* const own = room + segment.offset;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < segment.length; ++i) {
+      new_residual[i] = values[i] + residual[i] - own[i];
+    }
+  });
+}
+
+template <typename Lane>
+void ThcBucket::Deliver(int64_t first, const Lane* sums, float* room) {
+  PartAt(first).DecodeSums(sums + first, table().granularity(), ranks_, room);
+  ForEachSegment(first, PartSize(first), [&](const Segment& segment) {
+    float* const reduced = variables_[segment.variable].reduced + segment.begin;
+    if (non_finite_[segment.variable]) {
+      std::fill_n(reduced, segment.length,
+                  std::numeric_limits<float>::quiet_NaN());
+      return;
+    }
+    FromUnits(segment, room);
+    for (int64_t i = 0; i < segment.length; ++i) {
+      reduced[i] = room[segment.offset + i] / divisor_;
+    }
+    KeepRounding(segment, room + segment.offset);
+  });
+}
+
+// A rank's share of what rounding will take from the sums remains undelivered;
+// all of a sum, where it is too large for its type.
+void ThcBucket::KeepRounding(const Segment& segment, const float* total) const {
+  const FeedbackVariable& variable = variables_[segment.variable];
+  if (variable.round == nullptr) return;
+  const float* const reduced = variable.reduced + segment.begin;
+  std::vector<float> rounded(reduced, reduced + segment.length);
+  variable.round(rounded.data(), segment.length);
+  const float share = 1.0f / ranks_;
+  float* const residual = variable.new_residual + segment.begin;
+  for (int64_t i = 0; i < segment.length; ++i) {
+    const float delivered =
+        std::isfinite(rounded[i]) ? divisor_ * rounded[i] : 0;
+    residual[i] += share * (total[i] - delivered);
+  }
+}
+
+template void ThcBucket::Deliver(int64_t, const uint8_t*, float*);
+template void ThcBucket::Deliver(int64_t, const uint16_t*, float*);
+
+}  // namespace tf_gc
