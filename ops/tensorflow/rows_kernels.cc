@@ -84,7 +84,9 @@ class PackRowsOp : public OpKernel {
     OP_REQUIRES_OK(context, Pack(context, rows, seed));
     std::vector<int64_t> sizes;
     for (const Rows& r : rows) sizes.push_back(r.count() * r.length);
-    bucket->CountStep(sizes, group_size_);
+    Traffic step(bucket->variables());
+    step.AddStep(sizes, group_size_);
+    bucket->Count(step);
   }
 
  private:
