@@ -23,13 +23,14 @@
 
 namespace tf_gc {
 
-// The messages of one exchange, or of some, one after the other. A message goes in one transfer, its opening, if
-// it is no longer than the longest of the same messages of the last steps (see
-// SizeHistory), and is filled up with zeros to that; else its header, with
-// which the opening begins, tells the size, and what is missing comes in parts
-// of at most kPartSize, which are asked for as soon as the opening has come, so
-// that they are under way while the op computes. The first error of any
-// transfer, or of patience, ends the exchange: every later call returns it.
+// The messages of one exchange, or of some, one after the other. A message goes
+// in one transfer, its opening, if it is no longer than the longest of the same
+// messages of the last steps (see SizeHistory), and is filled up with zeros to
+// that; else its header, with which the opening begins, tells the size, and
+// what is missing comes in parts of at most kPartSize, which are asked for as
+// soon as the opening has come, so that they are under way while the op
+// computes. The first error of any transfer, or of patience, ends the exchange:
+// every later call returns it.
 class Mailbox {
  public:
   // The shortest opening, and that of a message of which there is no history:
