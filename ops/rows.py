@@ -56,7 +56,8 @@ def sum_packed_rows(messages, shapes, name=None):
     """Adds up the rows of several workers, in the order of the messages.
 
     Args:
-      messages: list of uint8 vectors from `pack_rows`, of the same variables.
+      messages: `tf.RaggedTensor` of uint8; its rows are vectors from `pack_rows`, of
+        the same variables.
       shapes: list of the variables' shapes, fully defined.
       name: Name of the op.
 
@@ -68,4 +69,7 @@ def sum_packed_rows(messages, shapes, name=None):
       tf.errors.DataLossError: a message holds what `pack_rows` cannot have written;
         the error names the message and the field.
     """
-    return library.tf_gc_sum_packed_rows(messages, N=len(shapes), shapes=shapes, name=name)
+    messages = messages.with_row_splits_dtype("int64")
+    return library.tf_gc_sum_packed_rows(
+        messages.values, messages.row_splits, N=len(shapes), shapes=shapes, name=name
+    )

@@ -135,14 +135,17 @@ class SumPackedRowsOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    OpInputList messages;
     OpOutputList indices, values;
-    OP_REQUIRES_OK(context, context->input_list("messages", &messages));
     OP_REQUIRES_OK(context, context->output_list("indices", &indices));
     OP_REQUIRES_OK(context, context->output_list("values", &values));
+    const uint8_t* const messages = BytesOf(context->input(0));
+    const Tensor& splits = context->input(1);
+    OP_REQUIRES_OK(context, CheckSplits(splits, context->input(0)));
     std::vector<Rows> all(shapes_.size());
-    for (int m = 0; m < messages.size(); ++m) {
-      OP_REQUIRES_OK(context, Append(m, messages[m], &all));
+    for (int m = 0; m + 1 < splits.NumElements(); ++m) {
+      OP_REQUIRES_OK(context,
+                     Append(m, messages + splits.vec<int64_t>()(m),
+                            messages + splits.vec<int64_t>()(m + 1), &all));
     }
     for (size_t i = 0; i < all.size(); ++i) {
       const Rows sums = SumRows(all[i]);
@@ -160,11 +163,24 @@ class SumPackedRowsOp : public OpKernel {
   }
 
  private:
+  static absl::Status CheckSplits(const Tensor& splits,
+                                  const Tensor& messages) {
+    TF_RETURN_IF_ERROR(CheckVector(messages, "messages"));
+    TF_RETURN_IF_ERROR(CheckVector(splits, "row_splits"));
+    const auto begins = splits.flat<int64_t>();
+    if (begins.size() >= 2 && begins(0) == 0 &&
+        begins(begins.size() - 1) == messages.NumElements() &&
+        std::is_sorted(begins.data(), begins.data() + begins.size())) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("row_splits must ascend from 0 to the ",
+                     messages.NumElements(), " bytes of messages"));
+  }
+
   // Reads the m-th message, and adds its rows to those of all.
-  absl::Status Append(int m, const Tensor& message,
+  absl::Status Append(int m, const uint8_t* at, const uint8_t* end,
                       std::vector<Rows>* all) const {
-    const uint8_t* at = BytesOf(message);
-    const uint8_t* const end = at + message.NumElements();
     for (size_t i = 0; i < shapes_.size(); ++i) {
       Rows rows;
       TF_RETURN_IF_ERROR(

@@ -113,17 +113,19 @@ group_size: Number of workers that will exchange the rows.
 )doc");
 
 REGISTER_OP("TfGc>SumPackedRows")
-    .Input("messages: M * uint8")
+    .Input("messages: uint8")
+    .Input("row_splits: int64")
     .Output("indices: N * int64")
     .Output("values: N * float")
-    .Attr("M: int >= 1")
     .Attr("N: int >= 1")
     .Attr("shapes: list(shape) >= 1")
     .SetShapeFn(SumPackedRowsShape)
     .Doc(R"doc(
 Adds up what PackRows has packed, in the order of the messages.
 
-messages: Vectors of bytes from PackRows, of the same variables.
+messages: Bytes from PackRows, of the same variables, one message after the other.
+row_splits: Where messages begin, and where the last one ends: as those of a
+  RaggedTensor.
 indices: Vectors, by variable, strictly ascending: the rows of all messages.
 values: The values of these rows.
 shapes: The variables' shapes, fully defined.

@@ -127,7 +127,7 @@ TEST(TopologyTest, AllReduceRefusesRowsThatMakeNoTorusOfTheRanks) {
 TEST(TopologyTest, FewBytesTakeATreeWhereTheHopRunsOnOne) {
   float value = 0;
   ExactHop exact({Exact<float>{&value, &value}});
-  std::vector<ThreeLcVariable> variables = {
+  std::vector<FeedbackVariable> variables = {
       {1, &value, &value, &value, &value}};
   ThreeLcHop three_lc(&variables, 1, 1, nullptr);
   EXPECT_EQ(DefaultTopology(exact, 1 << 16).kind, TopologyKind::kTree);

@@ -47,6 +47,12 @@ def _delivered(gradients, bits, seed=(7, 3)):
     return delivered
 
 
+def _sum(messages, shapes):
+    sizes = [tf.size(message, tf.int64) for message in messages]
+    rows = tf.RaggedTensor.from_row_lengths(tf.concat(messages, 0), sizes)
+    return ops.sum_packed_rows(rows, shapes)
+
+
 class RowsTest(OpTestCase):
     @parameterized.product(mode=MODES, bits=_BITS)
     def test_the_sum_of_workers_is_that_of_the_reference(self, mode, bits):
@@ -56,7 +62,7 @@ class RowsTest(OpTestCase):
         @compile_function
         def total():
             messages = [_pack(g, bits, (worker, 1)) for worker, g in enumerate(workers)]
-            return ops.sum_packed_rows(messages, _SHAPES)
+            return _sum(messages, _SHAPES)
 
         sums = total()
         packed = [_delivered(g, bits, (worker, 1)) for worker, g in enumerate(workers)]
@@ -75,7 +81,7 @@ class RowsTest(OpTestCase):
         total = np.zeros_like(exact)
         level = np.abs(exact).max(axis=1, keepdims=True) * 1.01 / (2 ** (bits - 1) - 1)
         for seed in range(seeds):
-            sums = ops.sum_packed_rows([_pack(gradients, bits, (seed, 0))], _SHAPES)
+            sums = _sum([_pack(gradients, bits, (seed, 0))], _SHAPES)
             self.assertTrue(np.all(np.abs(sums.values[0] - exact) <= level))
             total += sums.values[0]
         # Of one value the deviation is half a level at most.
@@ -84,10 +90,10 @@ class RowsTest(OpTestCase):
     def test_a_row_that_is_not_finite_is_nan_and_others_are_not(self):
         values = np.array([[1, 2], [np.inf, 1], [3, np.nan], [4, 4], [3e38, 3e38]], np.float32)
         gradients = [([5, 6, 7, 8, 8], values)]
-        sums = ops.sum_packed_rows([_pack(gradients, shapes=[[9, 2]])], [[9, 2]])
+        sums = _sum([_pack(gradients, shapes=[[9, 2]])], [[9, 2]])
         self.assertEqual(np.isnan(sums.values[0]).all(axis=1).tolist(), [False, True, True, False])
         gradients = [([8, 8], np.full([2, 2], 3e38, np.float32))]  # overflows
-        sums = ops.sum_packed_rows([_pack(gradients, shapes=[[9, 2]])], [[9, 2]])
+        sums = _sum([_pack(gradients, shapes=[[9, 2]])], [[9, 2]])
         self.assertTrue(np.isnan(sums.values[0]).all())
 
     def test_no_row_one_row_and_tables_of_two_billion(self):
@@ -95,7 +101,7 @@ class RowsTest(OpTestCase):
         for indices in ([], [last], [0, last]):
             values = np.ones([len(indices), 1], np.float32)
             message = _pack([(indices, values)], shapes=[[last + 1, 1]])
-            sums = ops.sum_packed_rows([message, message], [[last + 1, 1]])
+            sums = _sum([message, message], [[last + 1, 1]])
             self.assertEqual(sums.indices[0].numpy().tolist(), indices)
             self.assertEqual(sums.values[0].numpy().ravel().tolist(), [2.0] * len(indices))
 
@@ -146,16 +152,22 @@ class RowsTest(OpTestCase):
             damaged[place] = value
             self.assert_data_loss(
                 rf"messages\[1\], variable 0: the {what}",
-                ops.sum_packed_rows,
+                _sum,
                 [message, damaged],
                 [[9, 2]],
             )
         for size in range(message.size):
             with self.assertRaises(tf.errors.DataLossError):
-                ops.sum_packed_rows([message[:size]], [[9, 2]])
-        self.assert_data_loss(
-            "1 bytes behind", ops.sum_packed_rows, [np.append(message, message[:1])], [[9, 2]]
-        )
+                _sum([message[:size]], [[9, 2]])
+        self.assert_data_loss("1 bytes behind", _sum, [np.append(message, message[:1])], [[9, 2]])
+
+    def test_splits_that_are_not_of_the_messages_are_refused(self):
+        message = _pack([([1], np.ones([1, 2], np.float32))], shapes=[[9, 2]])
+        for splits in ([0, 99], [0, -1, message.shape[0]], [1, message.shape[0]], [0]):
+            messages = tf.RaggedTensor.from_row_splits(message, splits, validate=False)
+            self.assert_invalid(
+                "row_splits must ascend from 0", ops.sum_packed_rows, messages, [[9, 2]]
+            )
 
 
 if __name__ == "__main__":
