@@ -14,7 +14,7 @@ class ComparedDesignsTest(tf_gc.testing.CompressorConformance):
         "Float16": Case(compressor=tf_gc.Float16(), conserves=False, bits_per_value=(16, 16.01)),
         "BFloat16": Case(compressor=tf_gc.BFloat16(), conserves=False, bits_per_value=(16, 16.01)),
         # 8 of a contribution, 16 of a sum.
-        "Int8": Case(compressor=tf_gc.Int8(), conserves=False, bits_per_value=(12, 12.01)),
+        "Int8": Case(compressor=tf_gc.Int8(), conserves=False, bits_per_value=(8.5, 8.51)),
         "StochasticTernary": Case(
             compressor=tf_gc.StochasticTernary(), conserves=False, unbiased=True
         ),
@@ -22,7 +22,7 @@ class ComparedDesignsTest(tf_gc.testing.CompressorConformance):
         "TernGrad": Case(
             compressor=tf_gc.TernGrad(),
             conserves=False,
-            bits_per_value=(5, 5.01),
+            bits_per_value=(2.5, 2.51),
             bad=(("clip", 0.0), ("clip", -1.0)),
         ),
         "TernGrad, not clipped": Case(

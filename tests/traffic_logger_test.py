@@ -163,7 +163,8 @@ class TrafficLoggerTest(parameterized.TestCase):
             programs.fit, compressor, {}, epochs=2, batches=_BATCHES
         ):
             exact, compressed = result["epochs"]
-            self.assertGreater(exact["bits_per_value_up"], 32)
+            # In a tree of two workers all goes up from one, and down from the other.
+            self.assertGreater(exact["bits_per_value_up"] + exact["bits_per_value_down"], 32)
             self.assertEqual((exact["residual_ratio"], exact["compression_error"]), (0, 0))
             self.assertLess(compressed["bits_per_value_up"], 8)
             self.assertGreater(compressed["compression_error"], 0.5)

@@ -39,8 +39,10 @@ absl::Status Run(const Topology& topology, Exchange* exchange) {
 }  // namespace
 
 Topology DefaultTopology(const Hop& hop, int64_t bytes) {
-  const bool is_tree =
-      bytes <= kMaxTreeBytes && RunsOn(hop, TopologyKind::kTree);
+  // Partial sums of narrower types would be rounded at each hop.
+  const bool is_tree = bytes <= kMaxTreeBytes &&
+                       hop.codec() == Codec::kFloat32 &&
+                       RunsOn(hop, TopologyKind::kTree);
   return {is_tree ? TopologyKind::kTree : hop.topologies().front()};
 }
 
