@@ -1,4 +1,4 @@
-"""What the workers of reliability_test.py run.
+"""What the workers of reliability_test.py and silence_test.py run.
 
 Every function runs in all workers at the same time, and returns plain values.
 """

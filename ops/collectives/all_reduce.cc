@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ops/collectives/bucket_layout.h"
+#include "ops/wire/codec.h"
 #include "ops/wire/status.h"
 
 namespace tf_gc {

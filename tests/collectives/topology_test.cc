@@ -133,6 +133,9 @@ TEST(TopologyTest, FewBytesTakeATreeWhereTheHopRunsOnOne) {
   EXPECT_EQ(DefaultTopology(exact, 1 << 16).kind, TopologyKind::kTree);
   EXPECT_EQ(DefaultTopology(exact, (1 << 16) + 1).kind, TopologyKind::kSharded);
   EXPECT_EQ(DefaultTopology(three_lc, 4).kind, TopologyKind::kSharded);
+  Eigen::half half{};
+  const ExactHop of_halves({Exact<Eigen::half>{&half, &half}});
+  EXPECT_EQ(DefaultTopology(of_halves, 4).kind, TopologyKind::kSharded);
 }
 
 TEST(TopologyTest, RowsMustMakeATorusOfTheWorkers) {
