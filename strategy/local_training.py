@@ -91,9 +91,10 @@ class LocalTraining:
         if self._diloco.start_step == 0:
             return own()
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        step = self._counter([counter]).read_value()
         return tf.cond(
-            self._inner_steps([counter]) < 0,
-            lambda: self._reducer.sum_exactly(gradients, variables, reduce_op),
+            step < self._diloco.start_step,
+            lambda: self._reducer.sum_exactly(gradients, variables, reduce_op, step),
             own,
         )
 

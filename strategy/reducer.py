@@ -180,13 +180,13 @@ class GradientReducer:
                         second_moments.attach(total, moment)
         return reduced
 
-    def sum_exactly(self, gradients, variables, reduce_op):
-        """Returns the reduced gradients as `reduce` does, but uncompressed, and counts no step."""
+    def sum_exactly(self, gradients, variables, reduce_op, step):
+        """Returns the reduced gradients of a step as `reduce` does, but exact; it counts no step."""
         entries = [
             _Entry(gradient, variable, Uncompressed())
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
-        return self._reduce_entries(entries, reduce_op, tf.zeros([], tf.int64), False, "exactly")
+        return self._reduce_entries(entries, reduce_op, step, False, "exactly")
 
     def traffic(self):
         """Returns the `Traffic` of all buckets so far."""

@@ -406,14 +406,14 @@ def loop_with_xla(compression, steps):
     return losses, fingerprint([w.numpy() for w in model.trainable_variables])
 
 
-def repeat_half_a_step():
+def repeat_half_a_step(compression, shape):
     """Worker 1's step fails when one of its two buckets was exchanged, and is tried again."""
-    policy = tf_gc.Policy(
-        default=tf_gc.ThreeLC(1.0), rules={"second": tf_gc.ARTopK(0.1)}, min_elements=0
+    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=20)
+    strategy = tf_gc.MultiWorkerMirroredStrategy(
+        compression=compression, communication_options=options
     )
-    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=policy)
     with strategy.scope():
-        variables = [tf.Variable(tf.zeros(_SHAPE), name=name) for name in ("first", "second")]
+        variables = [tf.Variable(tf.zeros(shape), name=name) for name in ("first", "second")]
 
     def first_is_exchanged():
         # Of one bucket or of both: `step` is called by the time this is.
@@ -423,13 +423,16 @@ def repeat_half_a_step():
     @tf.function
     def step(fails):
         def replica_step():
-            first, second = (tf.constant(gaussian(0)) for _ in variables)
+            first, second = (tf.constant(gaussian(0, shape)) for _ in variables)
             if fails:
                 waited = tf.numpy_function(first_is_exchanged, [], tf.float32)
                 with tf.control_dependencies([waited]):
                     second += tf.debugging.check_numerics(tf.constant(np.nan), "cancelled")
             pairs = zip([first, second], variables, strict=True)
-            return [g for g, _ in strategy.reduce_gradients(pairs)]
+            gradients = [g for g, _ in strategy.reduce_gradients(pairs)]
+            if isinstance(compression, tf_gc.DiLoCo):
+                strategy.outer_step(variables)
+            return gradients
 
         return strategy.run(replica_step)
 
@@ -438,7 +441,8 @@ def repeat_half_a_step():
             step(True)
         except tf.errors.InvalidArgumentError:
             logging.info("the step was cancelled")
-    return step(False)
+    for _ in range(2):
+        step(False)
 
 
 def build_models_in_turn(models):

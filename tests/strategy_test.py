@@ -372,9 +372,18 @@ class FailureTest(parameterized.TestCase):
         self.assertIsInstance(error, tf.errors.DeadlineExceededError)
         self.assertIn("worker 1", error.message)
 
-    def test_a_step_that_is_repeated_on_one_worker_is_an_error_on_all(self):
+    @parameterized.parameters(
+        (
+            tf_gc.Policy(
+                default=tf_gc.ThreeLC(1.0), rules={"second": tf_gc.ARTopK(0.1)}, min_elements=0
+            ),
+            (64, 64),
+        ),
+        (tf_gc.DiLoCo(start_step=10), (2048, 2304)),  # a bucket each
+    )
+    def test_a_step_that_is_repeated_on_one_worker_is_an_error_on_all(self, compression, shape):
         with Cluster(2) as cluster:
-            errors = cluster.outcomes(programs.repeat_half_a_step)
+            errors = cluster.outcomes(programs.repeat_half_a_step, compression, shape)
         for error in errors:
             self.assertIsInstance(error, tf.errors.OpError)
         self.assertRegex("".join(map(str, errors)), "the optimizer's step is [01], here it is [01]")
