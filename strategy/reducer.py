@@ -181,7 +181,7 @@ class GradientReducer:
         return reduced
 
     def sum_exactly(self, gradients, variables, reduce_op, step):
-        """Returns the reduced gradients of a step as `reduce` does, but exact; it counts no step."""
+        """Returns the reduced gradients of a step as `reduce` does, but exact; counts no step."""
         entries = [
             _Entry(gradient, variable, Uncompressed())
             for gradient, variable in zip(gradients, variables, strict=True)

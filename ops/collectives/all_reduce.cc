@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "ops/collectives/bucket_layout.h"
-#include "ops/wire/codec.h"
 #include "ops/wire/status.h"
 
 namespace tf_gc {
@@ -40,10 +39,7 @@ absl::Status Run(const Topology& topology, Exchange* exchange) {
 }  // namespace
 
 Topology DefaultTopology(const Hop& hop, int64_t bytes) {
-  // Partial sums of narrower types would be rounded at each hop.
-  const bool is_tree = bytes <= kMaxTreeBytes &&
-                       hop.codec() == Codec::kFloat32 &&
-                       RunsOn(hop, TopologyKind::kTree);
+  const bool is_tree = bytes <= kMaxTreeBytes && hop.suits_trees();
   return {is_tree ? TopologyKind::kTree : hop.topologies().front()};
 }
 

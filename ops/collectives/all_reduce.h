@@ -24,7 +24,7 @@ absl::Status AllReduce(const std::vector<int64_t>& sizes,
                        std::vector<VariableTraffic>* traffic);
 
 // The topology for a bucket of so many bytes where nobody has chosen one: a
-// tree, if the hop runs on it and they are few (64 KiB at most), so that the
+// tree, if it suits the hop and they are few (64 KiB at most), so that the
 // number of messages counts more than how often values travel; else the first
 // that the hop runs on.
 Topology DefaultTopology(const Hop& hop, int64_t bytes);

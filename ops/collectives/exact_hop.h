@@ -28,6 +28,7 @@ struct Exact {
   const T* values;
   T* reduced;
   float divisor = 1;
+  bool is_statistic = false;  // which may be rounded at each hop
 };
 using ExactVariable =
     std::variant<Exact<float>, Exact<Eigen::half>, Exact<Eigen::bfloat16>>;
@@ -40,9 +41,13 @@ class ExactHop : public Hop {
       : variables_(std::move(variables)) {
     for (const ExactVariable& variable : variables_) {
       is_mixed_ |= variable.index() != variables_[0].index();
-      const int64_t size = std::visit(
-          [](const auto& exact) { return sizeof(*exact.values); }, variable);
-      largest_ = std::max(largest_, size);
+      std::visit(
+          [this](const auto& exact) {
+            const int64_t size = sizeof(*exact.values);
+            largest_ = std::max(largest_, size);
+            suits_trees_ &= size == sizeof(float) || exact.is_statistic;
+          },
+          variable);
     }
   }
 
@@ -56,6 +61,7 @@ class ExactHop : public Hop {
                                         Codec::kBfloat16};
     return is_mixed_ ? Codec::kMixedFloats : kCodecs[variables_[0].index()];
   }
+  bool suits_trees() const override { return suits_trees_; }
   int64_t piece_values() const override {
     return (int64_t{4} << 20) / largest_;
   }
@@ -175,6 +181,8 @@ class ExactHop : public Hop {
   const std::vector<ExactVariable> variables_;
   bool is_mixed_ = false;  // whether variables have different types
   int64_t largest_ = 0;    // of the types' sizes
+  // Whether no gradient is of a type that would be rounded at each hop.
+  bool suits_trees_ = true;
   // Of the bucket's values; where nothing is merged it is not touched, and so
   // takes no memory.
   std::unique_ptr<float[]> sums_;

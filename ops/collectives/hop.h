@@ -59,6 +59,8 @@ class Hop {
   // What it can run on. An op that gives no choice takes the first.
   virtual std::vector<TopologyKind> topologies() const = 0;
   virtual Codec codec() const = 0;
+  // Whether a small bucket may take a tree, which sends partial sums as well.
+  virtual bool suits_trees() const { return false; }
   // The most values that a piece should have.
   virtual int64_t piece_values() const = 0;
   // Pieces begin at multiples of so many values.

@@ -256,8 +256,9 @@ std::string Mailbox::MissingLocked() const {
   }
   std::vector<std::string> parts;
   if (!silent.empty()) {
-    parts.push_back(
-        absl::StrCat("nothing comes from ", absl::StrJoin(silent, ", ")));
+    parts.push_back(absl::StrCat("nothing comes from ",
+                                 absl::StrJoin(silent, ", "),
+                                 " (who may wait for others in turn)"));
   }
   if (!busy.empty()) {
     parts.push_back(absl::StrCat(absl::StrJoin(busy, ", "),

@@ -19,6 +19,7 @@ int64_t SizeHistory::Longest(const Message& message) const {
 
 void SizeHistory::EndExchange(const Sizes& sizes) {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (exchange_ == kMaxExchanges) return;
   for (const auto& [message, size] : sizes) {
     Last& last = last_[{exchange_, message}];
     last.sizes[last.count++ % kSteps] = size;

@@ -24,6 +24,9 @@ namespace tf_gc {
 class SizeHistory {
  public:
   static constexpr int kSteps = 4;
+  // Of a step; nothing is known of what comes after them, as in a program that
+  // never begins a step.
+  static constexpr int kMaxExchanges = 64;
 
   // Where in an exchange a message belongs: codec, phase, piece, its other end,
   // and whether it is sent. A result is the same message on all ranks: it has

@@ -133,9 +133,9 @@ class ExactAllReduceOp : public AllReduceOp {
       const bool is_statistic = i >= gradients.size() - statistics_;
       const auto add = [&](auto type) {
         using T = decltype(type);
-        variables.push_back(Exact<T>{gradients[i].flat<T>().data(),
-                                     reduced->flat<T>().data(),
-                                     is_statistic ? 1 : divisor()});
+        variables.push_back(
+            Exact<T>{gradients[i].flat<T>().data(), reduced->flat<T>().data(),
+                     is_statistic ? 1 : divisor(), is_statistic});
       };
       switch (gradients[i].dtype()) {
         case tensorflow::DT_HALF:

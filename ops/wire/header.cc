@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "ops/wire/checksum.h"
 #include "ops/wire/status.h"
 
 namespace tf_gc {
@@ -17,7 +18,7 @@ struct Layout {
   uint8_t version;
   uint8_t codec;
   uint8_t phase;
-  uint8_t reserved;
+  uint8_t size_check;
   uint32_t piece;
   uint32_t round;
   uint32_t values;
@@ -45,12 +46,19 @@ absl::Status CheckMagicAndVersion(uint32_t magic, uint8_t version) {
                    ". Install the same tf_gc on all workers."));
 }
 
+uint8_t SizeCheck(uint32_t size) {
+  uint8_t bytes[sizeof(size)];
+  std::memcpy(bytes, &size, sizeof(size));
+  return static_cast<uint8_t>(Checksum(bytes, sizeof(size)));
+}
+
 void WriteHeader(const Header& header, uint8_t* out) {
   Layout layout{};
   layout.magic = kMagic;
   layout.version = kWireVersion;
   layout.codec = static_cast<uint8_t>(header.codec);
   layout.phase = static_cast<uint8_t>(header.phase);
+  layout.size_check = SizeCheck(header.size);
   layout.piece = header.piece;
   layout.round = header.round;
   layout.values = header.values;
@@ -78,10 +86,10 @@ absl::Status ReadHeader(const uint8_t* bytes, const Header& expected,
   } fields[] = {
       {"codec", layout.codec, static_cast<uint8_t>(expected.codec)},
       {"phase", layout.phase, static_cast<uint8_t>(expected.phase)},
-      {"reserved byte", layout.reserved, 0},
       {"piece", layout.piece, expected.piece},
       {"round", layout.round, expected.round},
       {"number of values", layout.values, expected.values},
+      {"check of the size", layout.size_check, SizeCheck(layout.size)},
   };
   for (const auto& field : fields) {
     if (field.received != field.expected) {

@@ -12,7 +12,7 @@
 namespace tf_gc {
 
 // Changes whenever a byte of any message changes its meaning.
-inline constexpr uint8_t kWireVersion = 7;
+inline constexpr uint8_t kWireVersion = 8;
 inline constexpr uint32_t kMagic = 0x43474654;  // "TFGC"
 inline constexpr int64_t kHeaderSize = 32;
 
@@ -37,6 +37,11 @@ struct Header {
   uint32_t size;      // of the whole message, this header included
   uint32_t step = 0;  // of the optimizer, mod 2^32
 };
+
+// What the header has beside a size, since the receiver asks for so many bytes
+// before it can compare the checksum: the lowest byte of the CRC-32C of the
+// size's four bytes. It tells every bit that was flipped alone.
+uint8_t SizeCheck(uint32_t size);
 
 // Writes kHeaderSize bytes.
 void WriteHeader(const Header& header, uint8_t* out);

@@ -25,10 +25,10 @@ constexpr int64_t kMaxSize = 0x3000;
 std::vector<uint8_t> HeaderBytes() {
   return {
       'T',  'F',  'G',  'C',   // magic number
-      7,                       // version
+      8,                       // version
       3,                       // codec: 3LC
       1,                       // phase: sum
-      0,                       // reserved
+      0xa7,                    // check of the size
       0x04, 0x03, 0x02, 0x01,  // piece
       0x08, 0x07, 0x06, 0x05,  // round
       0x14, 0x13, 0x12, 0x11,  // values
@@ -49,6 +49,7 @@ absl::Status Read(const std::vector<uint8_t>& bytes, int64_t* size) {
 absl::Status ReadWithSize(uint32_t size, int64_t* read) {
   std::vector<uint8_t> bytes = HeaderBytes();
   for (int i = 0; i < 4; ++i) bytes[24 + i] = size >> (8 * i);
+  bytes[7] = SizeCheck(size);
   return Read(bytes, read);
 }
 
@@ -110,10 +111,11 @@ TEST(HeaderTest, EveryWrongFieldIsNamed) {
   } fields[] = {{"magic number", 0, 4},
                 {"codec", 5, 6},
                 {"phase", 6, 7},
-                {"reserved byte", 7, 8},
                 {"piece", 8, 12},
                 {"round", 12, 16},
                 {"number of values", 16, 20},
+                {"check of the size", 7, 8},
+                {"check of the size", 24, 28},
                 {"optimizer's step", 28, 32}};
   for (const auto& field : fields) {
     for (int i = field.begin; i < field.end; ++i) {
@@ -132,13 +134,13 @@ TEST(HeaderTest, EveryWrongFieldIsNamed) {
 
 TEST(HeaderTest, OtherVersionIsFailedPreconditionAndNamesBoth) {
   std::vector<uint8_t> bytes = HeaderBytes();
-  bytes[4] = 8;
+  bytes[4] = 9;
   bytes[5] = 99;  // what else differs comes of the version
   int64_t size;
   const absl::Status status = Read(bytes, &size);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 9"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 8"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 7"));
 }
 
 TEST(HeaderTest, SizeTooSmallIsDataLossAndAboveTheBoundResourceExhausted) {

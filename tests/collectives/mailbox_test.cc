@@ -347,7 +347,8 @@ TEST_F(MailboxTest, MessageThatNeverComesIsDeadlineExceededAndNamesThePeer) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("no sum:3 from rank 0 after 0.02 s without progress: "
-                        "nothing comes from rank 0"));
+                        "nothing comes from rank 0 (who may wait for others in "
+                        "turn)"));
   EXPECT_EQ(receiver.Flush().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
@@ -402,8 +403,8 @@ TEST(PatienceTest, SilenceIsReportedWithThePeersAndNotTooOften) {
   EXPECT_FALSE(receiver.Take(0, Phase::kContribution, 0, &message).ok());
   ASSERT_FALSE(reports.empty());
   EXPECT_EQ(reports[0],
-            "nothing comes from rank 0, rank 2, and rank 2 does not take what "
-            "was sent");
+            "nothing comes from rank 0, rank 2 (who may wait for others in "
+            "turn), and rank 2 does not take what was sent");
   EXPECT_LE(reports.size(), 6);  // after 2 ms, and then every 20 ms
 }
 
@@ -491,6 +492,7 @@ TEST_F(MailboxTest, SizeThatMemoryHasNotIsResourceExhausted) {
   constexpr uint32_t kHuge = 0xffffffff;
   fault_ = [&](Transfer* transfer) {
     std::memcpy(&transfer->bytes[24], &kHuge, sizeof(kHuge));
+    transfer->bytes[7] = SizeCheck(kHuge);
   };
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
@@ -502,20 +504,21 @@ TEST_F(MailboxTest, SizeThatMemoryHasNotIsResourceExhausted) {
   ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
 }
 
-TEST_F(MailboxTest, EveryDamagedByteOfTheHeaderIsAnErrorThatNamesThePeer) {
-  for (int i = 0; i < kHeaderSize; ++i) {
+TEST_F(MailboxTest, EveryDamagedBitOfTheHeaderIsAnErrorThatNamesThePeer) {
+  for (int bit = 0; bit < 8 * kHeaderSize; ++bit) {
+    const int i = bit / 8;
     InProcessNetwork network(2);
-    network.SetFault([i](Transfer* transfer) { transfer->bytes[i] ^= 0x80; });
+    network.SetFault(
+        [i, bit](Transfer* transfer) { transfer->bytes[i] ^= 1 << (bit % 8); });
     Mailbox sender(network.transport(0), 5), receiver(network.transport(1), 5);
-    receiver.Expect(0, MakeHeader(0), 160);
+    receiver.Expect(0, MakeHeader(0), 1000);
     SendMessage({1}, MakeHeader(40), MakeMessage(40), &sender);
     Bytes message;
     const absl::Status status =
         receiver.Take(0, Phase::kContribution, 0, &message);
     EXPECT_EQ(status.code(), i == 4 ? absl::StatusCode::kFailedPrecondition
-                             : i / 4 == 6 ? absl::StatusCode::kResourceExhausted
-                                          : absl::StatusCode::kDataLoss)
-        << "byte " << i;
+                                    : absl::StatusCode::kDataLoss)
+        << "bit " << bit;
     EXPECT_THAT(std::string(status.message()), HasSubstr("from rank 0: "));
   }
 }

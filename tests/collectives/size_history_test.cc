@@ -49,6 +49,15 @@ TEST(SizeHistoryTest, ExchangesOfAStepAreKeptApart) {
   }
 }
 
+TEST(SizeHistoryTest, OfAStepThatDoesNotEndOnlySoManyAreKept) {
+  SizeHistory history;
+  history.BeginStep();
+  for (int i = 0; i <= SizeHistory::kMaxExchanges; ++i) {
+    history.EndExchange({{kMessage, 80}});
+  }
+  EXPECT_EQ(history.Longest(kMessage), 0);
+}
+
 TEST(SizeHistoryTest, MessagesAreKeptApart) {
   SizeHistory history;
   Step(80, &history);

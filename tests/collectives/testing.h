@@ -85,12 +85,13 @@ inline void ExpectDataLoss(const absl::Status& status,
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr(message));
 }
 
-// Gives a message that was damaged, and is all in one transfer, a checksum that
-// fits: as if the peer had made it so.
+// Gives a message that was damaged, and is all in one transfer, checks that
+// fit: as if the peer had made it so.
 inline void SealAgain(Transfer* transfer) {
   uint8_t* const bytes = transfer->bytes.data();
   int64_t size;
   std::memcpy(&size, bytes + 24, sizeof(size));
+  bytes[7] = SizeCheck(size);
   if (size < kHeaderSize ||
       size > static_cast<int64_t>(transfer->bytes.size())) {
     return;

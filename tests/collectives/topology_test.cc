@@ -134,8 +134,12 @@ TEST(TopologyTest, FewBytesTakeATreeWhereTheHopRunsOnOne) {
   EXPECT_EQ(DefaultTopology(exact, (1 << 16) + 1).kind, TopologyKind::kSharded);
   EXPECT_EQ(DefaultTopology(three_lc, 4).kind, TopologyKind::kSharded);
   Eigen::half half{};
-  const ExactHop of_halves({Exact<Eigen::half>{&half, &half}});
-  EXPECT_EQ(DefaultTopology(of_halves, 4).kind, TopologyKind::kSharded);
+  Exact<Eigen::half> narrow = {&half, &half};
+  const ExactHop gradients({Exact<float>{&value, &value}, narrow});
+  EXPECT_EQ(DefaultTopology(gradients, 6).kind, TopologyKind::kSharded);
+  narrow.is_statistic = true;
+  const ExactHop statistics({Exact<float>{&value, &value}, narrow});
+  EXPECT_EQ(DefaultTopology(statistics, 6).kind, TopologyKind::kTree);
 }
 
 TEST(TopologyTest, RowsMustMakeATorusOfTheWorkers) {

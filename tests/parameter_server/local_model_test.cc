@@ -565,13 +565,13 @@ TEST(LocalModelTest, MessagesAreThoseOfTheDocumentation) {
   const uint64_t number = 123456789;  // the worker's is random
   std::memcpy(push.data() + 48, &number, sizeof(number));
   SealMessage(push.data(), push.size());
-  EXPECT_EQ(push, (Buffer{'T',  'F',  'G',  'C',  7,    0x20, 0,    0,  //
+  EXPECT_EQ(push, (Buffer{'T',  'F',  'G',  'C',  8,    0x20, 0,    0,  //
                           1,    0,    0,    0,                          //
                           0,    0,    0,    0,                          //
                           3,    0,    0,    0,    0,    0,    0,    0,  //
                           1,    0,    0,    0,    0,    0,    0,    0,  //
                           0x4b, 0,    0,    0,    0,    0,    0,    0,  //
-                          0x38, 0x0c, 0xa5, 0x4a, 0,    0,    0,    0,  //
+                          0x8f, 0x8d, 0x4c, 0xde, 0,    0,    0,    0,  //
                           0x15, 0xcd, 0x5b, 0x07, 0,    0,    0,    0,  //
                           1,    0,    0,    0,    0,    0,    0,    0,  //
                           5,    10,   8,                                //
@@ -579,13 +579,13 @@ TEST(LocalModelTest, MessagesAreThoseOfTheDocumentation) {
   fixture.Set(5, {0.5f, -0.5f, 0.2f, 0});
   fixture.EndUpdate();
   EXPECT_EQ(worker.PullFrom(fixture.server()),
-            (Buffer{'T',  'F',  'G',  'C',  7,   0x21, 0, 0,  //
+            (Buffer{'T',  'F',  'G',  'C',  8,   0x21, 0, 0,  //
                     1,    0,    0,    0,                      //
                     0xc1, 0x5c, 0x02, 0x89,                   //
                     4,    0,    0,    0,    0,   0,    0, 0,  //
                     2,    0,    0,    0,    0,   0,    0, 0,  //
                     0x48, 0,    0,    0,    0,   0,    0, 0,  //
-                    0xf8, 0x33, 0x82, 0x3f, 0,   0,    0, 0,  //
+                    0x81, 0xee, 0x04, 0x8b, 0,   0,    0, 0,  //
                     0,    0,    0,    0,    0,   0,    0, 0,  //
                     0,    0,    0,    0,    0,   0,    0, 0,  //
                     5,    3,    5,                            //
