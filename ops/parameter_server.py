@@ -641,7 +641,7 @@ def read_residual(model, id, shape, name=None):
       name: Name of the op.
 
     Returns:
-      float32 tensor of this shape, zeros if nothing waits.
+      float32 tensor of this shape; empty, of shape [0], if nothing waits.
     """
     return library.tf_gc_read_residual(model, id=id, shape=shape, name=name)
 
@@ -651,7 +651,7 @@ def write_residual(model, value, id, name=None):
 
     Args:
       model: handle from `local_model`.
-      value: float32 tensor of the variable's shape.
+      value: float32 tensor of the variable's shape, or empty if nothing waits.
       id: int, the variable.
       name: Name of the op.
 
@@ -705,7 +705,8 @@ def read_round(server, id, shape, name=None):
       name: Name of the op.
 
     Returns:
-      float32 tensor of this shape, the sum of the accepted pushes.
+      float32 tensor of this shape, the sum of the accepted pushes; empty, of shape [0], if
+      they had nothing of it.
     """
     return library.tf_gc_read_round(server, id=id, shape=shape, name=name)
 

@@ -25,7 +25,7 @@ def count(shapes):
 
 
 def cut(message, pieces):
-    """Returns a uint8 vector as a list of so many, of about the same length."""
+    """Returns a vector as a list of so many, of about the same length."""
     if pieces == 1:
         return [message]
     size = tf.size(message, tf.int64)

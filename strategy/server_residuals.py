@@ -1,11 +1,10 @@
 """What the workers have not delivered to the servers, in checkpoints."""
 
 import contextlib
-import math
 
 import tensorflow as tf
 from absl import logging
-from tf_gc.strategy import restoration, worker_step
+from tf_gc.strategy import message_pieces, restoration, worker_step
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.variables import checkpoint_name, unused_name
 
@@ -149,23 +148,25 @@ class _Kept:
         self.step = self.server.step()
 
     def read(self, variables):
-        """Returns residuals and statistics by id."""
-        rounds = self._call(self.server.device, variables, self._read_rounds)
-        of_workers = [tf.zeros([0, rounds.shape[0]])]
-        for worker in range(self._workers):
-            with _if_reached(worker) as device:
-                vector = self._call(device, variables, self._read_worker)
-                with worker_step.on_worker():
-                    of_workers.append(vector[None])
-        sizes = [size for v in variables for size in (math.prod(v.shape), sum(v.matrix or ()))]
-        with worker_step.on_worker():
-            parts = tf.split(tf.concat(of_workers, axis=0), sizes, axis=1)
-            in_rounds = tf.split(rounds, sizes)[::2]
-            residuals = {
-                v.id: tf.reshape(tf.reduce_sum(part, axis=0) + in_round, v.shape)
-                for v, part, in_round in zip(variables, parts[::2], in_rounds, strict=True)
-            }
-        return residuals, {v.id: part for v, part in zip(variables, parts[1::2], strict=True)}
+        """Returns by id residuals, empty where nothing waits, and the workers' statistics."""
+        count = len(variables)
+        with tf.init_scope():
+            residuals = self._call(self.server.device, variables, self._read_rounds)
+            statistics = [[] for _ in variables]
+            for worker in range(self._workers):
+                with _if_reached(worker) as device:
+                    values = self._call(device, variables, self._read_worker)
+                    with worker_step.on_worker():
+                        residuals = list(map(_add, residuals, values[:count]))
+                    for rows, row in zip(statistics, values[count:], strict=True):
+                        rows.append(row)
+            read = {}, {}
+            with worker_step.on_worker():
+                for v, residual, rows in zip(variables, residuals, statistics, strict=True):
+                    is_kept = tf.size(residual)
+                    read[0][v.id] = tf.reshape(residual, v.shape) if is_kept else residual
+                    read[1][v.id] = tf.stack(rows) if rows else tf.zeros([0, sum(v.matrix or ())])
+            return read
 
     def write_restored(self, uid):
         """Writes what was restored, unless more of the same restoration, `uid`, is to come.
@@ -201,20 +202,24 @@ class _Kept:
         return False
 
     def _call(self, device, variables, read):
-        """Returns the vector that read(variables) gives on a device, here."""
+        """Returns the vectors that read(variables) gives on a device, here."""
         key = (device, tuple(v.id for v in variables))
         if key not in self._functions:
+            count = message_pieces.count(v.shape for v in variables)
 
             @tf.function(autograph=False)
             def function():
                 with tf.device(device):
-                    values = tf.concat([tf.reshape(v, [-1]) for v in read(variables)], axis=0)
+                    vectors = [tf.reshape(value, [-1]) for value in read(variables)]
+                    sizes = tf.stack([tf.size(vector, tf.int64) for vector in vectors])
+                    pieces = message_pieces.cut(tf.concat(vectors, axis=0), count)
                 with worker_step.on_worker():
-                    return tf.identity(values)
+                    return tf.nest.map_structure(tf.identity, (sizes, pieces))
 
             self._functions[key] = function
-        with tf.init_scope():
-            return self._functions[key]()
+        sizes, pieces = self._functions[key]()
+        with worker_step.on_worker():
+            return tf.split(message_pieces.join(pieces), sizes)
 
     def _read_worker(self, variables):
         model = self.server.local_model()
@@ -225,14 +230,17 @@ class _Kept:
         ops.settle_unsettled(model, unsettled, counted)
         for v in variables:
             yield ops.read_residual(model, id=v.id, shape=v.shape)
-            if v.matrix:
-                yield ops.read_second_moment(model, id=v.id, shape=[sum(v.matrix)])
+        for v in variables:
+            yield ops.read_second_moment(model, id=v.id, shape=[sum(v.matrix or ())])
 
     def _read_rounds(self, variables):
         for v in variables:
             yield ops.read_round(self.server.handle, id=v.id, shape=v.shape)
-            if v.matrix:
-                yield tf.zeros([sum(v.matrix)])
+
+
+def _add(a, b):
+    """Returns the sum of two vectors, of which one that is empty stands for zeros."""
+    return a + b if tf.size(a) and tf.size(b) else b if tf.size(b) else a
 
 
 @contextlib.contextmanager
@@ -271,11 +279,12 @@ class _OfVariable(internals.Trackable):
 
 
 class _Saved(_OfVariable):
-    """The residual, the sum over all workers."""
+    """The residual, the sum over all workers; empty where nothing waits, as of a table of rows."""
 
     def total(self):
         residuals, _ = self._kept.read([self.variable])
-        return residuals[self.variable.id]
+        residual = residuals[self.variable.id]
+        return residual if tf.size(residual) else tf.zeros(self.variable.shape)
 
     def write(self, model, value, workers):
         ops.write_residual(model, value / workers, id=self.variable.id)

@@ -684,6 +684,25 @@ def save_and_restore(directory, workers_saved, compression=None):
     return saved, between, restored, read
 
 
+def shapes_of_saved_residuals(directory):
+    """Restores residuals of a variable that is compressed and one that is not.
+
+    Returns their shapes in the checkpoint, by key, and what is there before and after.
+    """
+    rules = {"variable_1": None}
+    loop = Loop((_SHAPE, _SHAPE), compression=tf_gc.Policy(default=tf_gc.ThreeLC(), rules=rules))
+    loop.push_all([[gaussian([step, i]) for i in range(2)] for step in range(2)])
+
+    def totals():
+        return [loop.strategy.residuals.total(f"variable_{i}").numpy() for i in range(2)]
+
+    before = totals()
+    checkpoint = tf.train.Checkpoint(residuals=loop.strategy.residuals)
+    path = checkpoint.save(os.path.join(directory, "residuals"))
+    checkpoint.restore(path).assert_consumed()
+    return tf.train.load_checkpoint(path).get_variable_to_shape_map(), before, totals()
+
+
 def save_and_restore_without_a_worker(directory):
     """Saves, and restores once there is a file "killed"; returns the residual before and after."""
     loop = Loop(compression=tf_gc.ThreeLC(1.75))

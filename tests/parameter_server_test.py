@@ -171,6 +171,15 @@ class PushAndPullTest(parameterized.TestCase):
                 np.testing.assert_array_equal(value, saved[0])
                 np.testing.assert_allclose(residual, saved[1], rtol=1e-6, atol=1e-7)
 
+    def test_of_a_variable_that_is_not_compressed_nothing_is_saved(self):
+        directory = self.create_tempdir().full_path
+        shapes, before, after = shared_cluster(2).run(programs.shapes_of_saved_residuals, directory)
+        shapes = {k.split("/")[1]: s for k, s in shapes.items() if k.endswith("/residual")}
+        self.assertEqual(shapes, {"variable_0": list(before[0].shape), "variable_1": [0]})
+        np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-7)
+        self.assertGreater(np.abs(after[0]).max(), 0)
+        self.assertFalse(after[1].any())
+
     def test_restoring_calls_each_process_once(self):
         calls, saved, restored = shared_cluster(2).run(
             programs.calls_of_restore, self.create_tempdir().full_path

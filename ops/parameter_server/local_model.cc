@@ -577,34 +577,38 @@ Tensor LocalModel::DecodePushed(const MessageWriter::Entry& entry,
 
 absl::Status LocalModel::ReadResidual(uint32_t id, const TensorShape& shape,
                                       Tensor* residual) const {
-  Tensor sum = Zeros(shape.num_elements());
-  const int64_t n = sum.NumElements();
+  *residual = Tensor(tensorflow::DT_FLOAT, TensorShape({0}));
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = variables_.find(id);
-  if (found != variables_.end()) {
-    const Variable& variable = found->second;
-    const RowsShape rows = RowsShapeOf(shape);
-    const auto is_outside = [&](int64_t index) { return index >= rows.rows; };
-    const std::vector<int64_t>& indices = variable.pending.indices;
-    if ((variable.residual && variable.residual->NumElements() != n) ||
-        (!indices.empty() && variable.pending.length != rows.length) ||
-        std::any_of(indices.begin(), indices.end(), is_outside)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("shape: the residual of variable ", id,
-                       " does not fit in ", shape.DebugString()));
-    }
-    if (variable.residual) {
-      std::copy_n(FloatsOf(*variable.residual), n, FloatsOf(&sum));
-    }
-    AddRows(variable.pending, FloatsOf(&sum));
+  if (found == variables_.end()) return absl::OkStatus();
+  const Variable& variable = found->second;
+  const std::vector<int64_t>& indices = variable.pending.indices;
+  if (!variable.residual && indices.empty()) return absl::OkStatus();
+  const int64_t n = shape.num_elements();
+  const RowsShape rows = RowsShapeOf(shape);
+  const auto is_outside = [&](int64_t index) { return index >= rows.rows; };
+  if ((variable.residual && variable.residual->NumElements() != n) ||
+      (!indices.empty() && variable.pending.length != rows.length) ||
+      std::any_of(indices.begin(), indices.end(), is_outside)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shape: the residual of variable ", id,
+                     " does not fit in ", shape.DebugString()));
   }
+  Tensor sum = Zeros(n);
+  if (variable.residual) {
+    std::copy_n(FloatsOf(*variable.residual), n, FloatsOf(&sum));
+  }
+  AddRows(variable.pending, FloatsOf(&sum));
   CHECK(residual->CopyFrom(sum, shape));
   return absl::OkStatus();
 }
 
 void LocalModel::WriteResidual(uint32_t id, const Tensor& residual) {
-  Tensor copy = NewFloats(residual.NumElements());
-  std::copy_n(FloatsOf(residual), copy.NumElements(), FloatsOf(&copy));
+  std::optional<Tensor> copy;
+  if (const int64_t n = residual.NumElements(); n > 0) {
+    copy = NewFloats(n);
+    std::copy_n(FloatsOf(residual), n, FloatsOf(&*copy));
+  }
   std::lock_guard<std::mutex> lock(mutex_);
   Variable& variable = variables_[id];
   variable.residual = std::move(copy);

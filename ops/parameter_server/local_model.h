@@ -111,8 +111,8 @@ class LocalModel : public tensorflow::ResourceBase {
                        const std::set<uint64_t>& counted,
                        const kernels::ParallelFor& parallel_for);
 
-  // ---- Checkpoints. A residual is what waits for the next push, of rows too;
-  // statistics are zeros before the first gradient.
+  // ---- Checkpoints. A residual is what waits for the next push, of rows too,
+  // and empty if nothing waits; statistics are zeros before the first gradient.
 
   absl::Status ReadResidual(uint32_t id, const tensorflow::TensorShape& shape,
                             tensorflow::Tensor* residual) const;

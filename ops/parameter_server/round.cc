@@ -278,6 +278,13 @@ float* Round::Accumulator::PrepareSum(int64_t n, BufferPool* pool) {
   return FloatsOf(&*sum);
 }
 
+bool Round::Has(uint32_t id) const {
+  const auto place = Find(id);
+  if (place == nullptr) return false;
+  std::lock_guard<std::mutex> lock(place->mutex);
+  return place->sum || place->pushes_in_lanes > 0 || place->rows.count() > 0;
+}
+
 Tensor Round::Sum(const VariableInfo& variable,
                   const ParallelFor& parallel_for) const {
   const int64_t n = variable.size();

@@ -66,6 +66,8 @@ class Round {
   bool IsAddedUp() const;
   void WaitTillAddedUp() const;
 
+  // Whether a push had values of a variable.
+  bool Has(uint32_t id) const;
   // The sum of a variable, decoded; zeros if no push had it. Nobody writes to
   // it any more.
   tensorflow::Tensor Sum(const VariableInfo& variable,

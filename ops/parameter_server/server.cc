@@ -727,8 +727,10 @@ absl::Status Server::ReadRound(uint32_t id, const ParallelFor& parallel_for,
     }
   }
   const int64_t n = variable[0]->size();
-  *sum = Zeros(n);
+  *sum = Tensor(tensorflow::DT_FLOAT, tensorflow::TensorShape({0}));
   for (const std::shared_ptr<Round>& round : rounds) {
+    if (!round->Has(id)) continue;
+    if (sum->NumElements() == 0) *sum = Zeros(n);
     const Tensor part = round->Sum(*variable[0], parallel_for);
     kernels::AddResidual(FloatsOf(part), FloatsOf(*sum), n, FloatsOf(sum));
   }

@@ -562,6 +562,10 @@ class ReadRoundOp : public ReadOp {
     Tensor sum;
     TF_RETURN_IF_ERROR(LookupServer(context, &server));
     TF_RETURN_IF_ERROR(server->ReadRound(id, IntraOpThreads(context), &sum));
+    if (sum.NumElements() == 0) {
+      *value = sum;
+      return absl::OkStatus();
+    }
     if (value->CopyFrom(sum, shape)) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("shape: variable ", id, " has ", sum.NumElements(),

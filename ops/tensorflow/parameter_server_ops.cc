@@ -100,6 +100,12 @@ absl::Status ReadShape(InferenceContext* c) {
   return tensorflow::shape_inference::ExplicitShape(c);
 }
 
+// A handle, and an output that has that shape, or nothing.
+absl::Status ReadAnyShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(HandleShape(c));
+  return tensorflow::shape_inference::UnknownShape(c);
+}
+
 // A list has as many elements as another one.
 absl::Status CheckLength(const char* name, size_t length, const char* other,
                          size_t expected) {
@@ -687,14 +693,14 @@ REGISTER_OP("TfGc>ReadResidual")
     .Attr("shape: shape")
     .Output("value: float")
     .SetIsStateful()
-    .SetShapeFn(ReadShape)
+    .SetShapeFn(ReadAnyShape)
     .Doc(R"doc(
 Gives what waits for a worker's next push of a variable.
 
 model: Handle from LocalModel.
 id: The variable.
 shape: Its shape, fully defined.
-value: The residual, of this shape; zeros if there is none.
+value: The residual, of this shape; empty, of shape [0], if nothing waits.
 )doc");
 
 REGISTER_OP("TfGc>WriteResidual")
@@ -707,7 +713,7 @@ REGISTER_OP("TfGc>WriteResidual")
 Sets what a worker's next push of a variable adds to the gradient.
 
 model: Handle from LocalModel.
-value: The residual, of the variable's shape.
+value: The residual, of the variable's shape; empty if nothing waits.
 id: The variable.
 )doc");
 
@@ -748,14 +754,15 @@ REGISTER_OP("TfGc>ReadRound")
     .Attr("shape: shape")
     .Output("value: float")
     .SetIsStateful()
-    .SetShapeFn(ReadShape)
+    .SetShapeFn(ReadAnyShape)
     .Doc(R"doc(
 Gives the sum of a variable's gradients in the open round.
 
 server: Handle from ParameterServer.
 id: The variable.
 shape: Its shape, fully defined.
-value: The sum of the accepted pushes, of this shape.
+value: The sum of the accepted pushes, of this shape; empty, of shape [0], if they
+  had nothing of it.
 )doc");
 
 REGISTER_OP("TfGc>LibraryVersion")

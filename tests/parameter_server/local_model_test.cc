@@ -46,7 +46,7 @@ class Fixture {
   Floats Round(uint32_t id) {
     tensorflow::Tensor sum;
     ExpectOk(server_->ReadRound(id, SingleThread, &sum));
-    return ToFloats(sum);
+    return OrZeros(sum, values_[id].NumElements());
   }
 
  private:
@@ -672,10 +672,15 @@ TEST(LocalModelTest, WrongGradientsAreInvalidAndChangeNothing) {
   ExpectInvalid(model->ReadSecondMoment(2, {4}, &statistics),
                 "variable 2 has 2 statistics");
   tensorflow::Tensor residual;
+  ExpectOk(model->ReadResidual(9, tensorflow::TensorShape({2}), &residual));
+  EXPECT_EQ(residual.shape(), tensorflow::TensorShape({0}));
   ExpectInvalid(model->ReadResidual(1, tensorflow::TensorShape({2}), &residual),
                 "does not fit");
   ExpectOk(model->ReadResidual(1, tensorflow::TensorShape({3}), &residual));
   EXPECT_EQ(ToFloats(residual), (Floats{1, 2, 3}));
+  model->WriteResidual(1, ToTensor({}));
+  ExpectOk(model->ReadResidual(1, tensorflow::TensorShape({3}), &residual));
+  EXPECT_EQ(residual.NumElements(), 0);
 }
 
 TEST(LocalModelTest, SettlingWhatWasNotPushedIsDataLoss) {

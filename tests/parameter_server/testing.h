@@ -116,6 +116,11 @@ inline Floats ToFloats(const tensorflow::Tensor& tensor) {
   return Floats(FloatsOf(tensor), FloatsOf(tensor) + tensor.NumElements());
 }
 
+// Of what is empty where there is nothing.
+inline Floats OrZeros(const tensorflow::Tensor& tensor, int64_t n) {
+  return tensor.NumElements() == 0 ? Floats(n) : ToFloats(tensor);
+}
+
 inline Floats Gaussian(int64_t n, uint32_t seed, float deviation = 1) {
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal(0, deviation);
@@ -268,7 +273,7 @@ class Worker {
     tensorflow::Tensor value;
     ExpectOk(
         model_->ReadResidual(ids_[index], variables_[index].shape, &value));
-    return ToFloats(value);
+    return OrZeros(value, variables_[index].size());
   }
 
   // The statistics of the gradients of a variable of so many rows.

@@ -109,7 +109,7 @@ class Training {
   Floats Round(size_t v) const {
     tensorflow::Tensor sum;
     ExpectOk(server_->ReadRound(variables_[v].id, SingleThread, &sum));
-    return ToFloats(sum);
+    return OrZeros(sum, variables_[v].size());
   }
 
   // What a worker that comes now would get is what others must have.
