@@ -564,7 +564,7 @@ def settle_push(model, push, accepted, counted, name=None):
 
 
 def unsettled_pushes(model, name=None):
-    """Lists a worker's pushes that no answer has come to, as their steps have failed.
+    """Lists a worker's pushes without an answer: their steps are under way, or have failed.
 
     Args:
       model: handle from `local_model`.
@@ -578,7 +578,7 @@ def unsettled_pushes(model, name=None):
 
 
 def counted_pushes(server, unsettled, name=None):
-    """Says which of a worker's pushes take part in an update. The others never will.
+    """Says which of a worker's pushes take part in an update by now. The others may yet.
 
     Args:
       server: handle from `parameter_server`.
@@ -595,7 +595,9 @@ def counted_pushes(server, unsettled, name=None):
 
 
 def settle_unsettled(model, unsettled, counted, name=None):
-    """Tells a worker's copy of the model what has become of pushes without an answer.
+    """Tells a worker's copy of the model which pushes without an answer have counted.
+
+    What the others carry is part of what `read_residual` reads, till they are settled.
 
     Args:
       model: handle from `local_model`.

@@ -231,7 +231,8 @@ absl::Status LocalModel::EncodePush(uint32_t channel,
   MessageWriter writer(Kind::kPush, channel);
   writer.set_version(version_, step_);
   writer.set_number(NextNumber(channel));
-  Unsettled push = {channel, {}, {}};
+  Unsettled push;
+  push.channel = channel;
   for (const DenseGradient& gradient : dense) {
     EncodeDense(gradient, parallel_for, &writer, &push);
   }
@@ -505,48 +506,55 @@ std::vector<int64_t> LocalModel::UnsettledPushes() const {
 }
 
 void LocalModel::SettleUnsettled(const std::vector<int64_t>& unsettled,
-                                 const std::set<uint64_t>& counted,
-                                 const ParallelFor& parallel_for) {
+                                 const std::set<uint64_t>& counted) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (size_t i = 2; i < unsettled.size(); i += 2) {
-    const uint64_t sequence = unsettled[i];
-    Settle(sequence, counted.count(sequence) > 0, parallel_for);
+    const auto found = unsettled_.find(unsettled[i]);
+    if (found == unsettled_.end()) continue;
+    found->second.has_not_counted = counted.count(found->first) == 0;
+    if (!found->second.has_not_counted) unsettled_.erase(found);
   }
 }
 
 void LocalModel::TakeBack(const Unsettled& push,
                           const ParallelFor& parallel_for) {
   for (const MessageWriter::Entry& entry : push.entries) {
-    if (entry.codec == Codec::kThcNorms) continue;
-    if (IsOfRows(entry.codec)) {
-      TakeBackRows(entry);
-      continue;
-    }
-    Variable& variable = variables_.at(entry.id);
-    const int64_t n = variable.pushed_size;
-    Tensor values = DecodePushed(entry, push, parallel_for);
-    if (!kernels::AllFinite(FloatsOf(values), n, parallel_for)) continue;
-    if (variable.residual) {
-      kernels::AddResidual(FloatsOf(*variable.residual), FloatsOf(values), n,
-                           FloatsOf(&values));
-    }
-    variable.residual = std::move(values);
+    TakeBackEntry(entry, push, parallel_for, &variables_.at(entry.id));
   }
 }
 
-void LocalModel::TakeBackRows(const MessageWriter::Entry& entry) {
-  Variable& variable = variables_.at(entry.id);
-  const int64_t n = variable.pushed_size;
+void LocalModel::TakeBackEntry(const MessageWriter::Entry& entry,
+                               const Unsettled& push,
+                               const ParallelFor& parallel_for,
+                               Variable* variable) const {
+  if (entry.codec == Codec::kThcNorms) return;
+  if (IsOfRows(entry.codec)) {
+    TakeBackRows(entry, variable);
+    return;
+  }
+  Tensor values = DecodePushed(entry, push, parallel_for);
+  const int64_t n = values.NumElements();
+  if (!kernels::AllFinite(FloatsOf(values), n, parallel_for)) return;
+  if (variable->residual) {
+    kernels::AddResidual(FloatsOf(*variable->residual), FloatsOf(values), n,
+                         FloatsOf(&values));
+  }
+  variable->residual = std::move(values);
+}
+
+void LocalModel::TakeBackRows(const MessageWriter::Entry& entry,
+                              Variable* variable) {
+  const int64_t n = variable->pushed_size;
   Rows rows;
   DecodeRows(entry.codec, BytesOf(entry.body), entry.size,
-             {variable.table_rows, n}, "", &rows)
+             {variable->table_rows, n}, "", &rows)
       .IgnoreError();  // it is this worker's own
   AppendRowsIf(
       rows,
       [&](const float* row) {
         return kernels::AllFinite(row, n, kernels::SingleThread);
       },
-      &variable.pending);
+      &variable->pending);
 }
 
 // The values of a dense gradient that an entry carries, NaN if that says so.
@@ -581,7 +589,13 @@ absl::Status LocalModel::ReadResidual(uint32_t id, const TensorShape& shape,
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = variables_.find(id);
   if (found == variables_.end()) return absl::OkStatus();
-  const Variable& variable = found->second;
+  Variable variable = found->second;
+  for (const auto& [sequence, push] : unsettled_) {
+    for (const MessageWriter::Entry& entry : push.entries) {
+      if (!push.has_not_counted || entry.id != id) continue;
+      TakeBackEntry(entry, push, kernels::SingleThread, &variable);
+    }
+  }
   const std::vector<int64_t>& indices = variable.pending.indices;
   if (!variable.residual && indices.empty()) return absl::OkStatus();
   const int64_t n = shape.num_elements();

@@ -106,10 +106,11 @@ class LocalModel : public tensorflow::ResourceBase {
   // number of each.
   std::vector<int64_t> UnsettledPushes() const;
 
-  // The same as SettlePush, of all pushes that UnsettledPushes has listed.
+  // Of all pushes that UnsettledPushes has listed, settles those that have
+  // `counted`. The others may yet, as their steps may be under way: till they
+  // are settled, ReadResidual adds what they carry.
   void SettleUnsettled(const std::vector<int64_t>& unsettled,
-                       const std::set<uint64_t>& counted,
-                       const kernels::ParallelFor& parallel_for);
+                       const std::set<uint64_t>& counted);
 
   // ---- Checkpoints. A residual is what waits for the next push, of rows too,
   // and empty if nothing waits; statistics are zeros before the first gradient.
@@ -149,6 +150,7 @@ class LocalModel : public tensorflow::ResourceBase {
     uint32_t channel;
     std::vector<MessageWriter::Entry> entries;
     std::map<uint32_t, SentThc> thc;  // by variable
+    bool has_not_counted = false;     // when the server was asked
   };
 
   // All of these need the mutex.
@@ -184,7 +186,11 @@ class LocalModel : public tensorflow::ResourceBase {
   Rows TakeWaiting(int64_t length, Variable* variable);
   void TakeBack(const Unsettled& push,
                 const kernels::ParallelFor& parallel_for);
-  void TakeBackRows(const MessageWriter::Entry& entry);
+  void TakeBackEntry(const MessageWriter::Entry& entry, const Unsettled& push,
+                     const kernels::ParallelFor& parallel_for,
+                     Variable* variable) const;
+  static void TakeBackRows(const MessageWriter::Entry& entry,
+                           Variable* variable);
   tensorflow::Tensor DecodePushed(
       const MessageWriter::Entry& entry, const Unsettled& push,
       const kernels::ParallelFor& parallel_for) const;

@@ -451,7 +451,7 @@ bool Server::Admit(const Push& push, bool master, Channel* channel,
 }
 
 absl::Status Server::CountedPushes(const std::vector<int64_t>& unsettled,
-                                   std::vector<int64_t>* counted) {
+                                   std::vector<int64_t>* counted) const {
   if (unsettled.size() % 2 == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("unsettled must be a number and pairs, got ",
@@ -459,11 +459,14 @@ absl::Status Server::CountedPushes(const std::vector<int64_t>& unsettled,
   }
   std::lock_guard<std::mutex> lock(mutex_);
   for (size_t i = 1; i < unsettled.size(); i += 2) {
-    const uint64_t sequence = unsettled[i + 1];
-    Pushes& pushes = FindChannel(static_cast<uint32_t>(unsettled[i]))
-                         ->pushes[static_cast<uint64_t>(unsettled[0])];
-    pushes.last = std::max(pushes.last, sequence);
-    if (pushes.counted.count(sequence) > 0) counted->push_back(sequence);
+    const auto channel = channels_.find(unsettled[i]);
+    if (channel == channels_.end()) continue;
+    const auto pushes = channel->second->pushes.find(unsettled[0]);
+    if (pushes == channel->second->pushes.end()) continue;
+    const int64_t sequence = unsettled[i + 1];
+    if (pushes->second.counted.count(sequence) > 0) {
+      counted->push_back(sequence);
+    }
   }
   return absl::OkStatus();
 }

@@ -160,9 +160,10 @@ class Server : public tensorflow::ResourceBase {
                               Answer* answer);
 
   // Of a worker's pushes without an answer, as LocalModel lists them, those
-  // that take part in an update. The others never will.
+  // that take part in an update by now. The others may yet: a step may be under
+  // way.
   absl::Status CountedPushes(const std::vector<int64_t>& unsettled,
-                             std::vector<int64_t>* counted);
+                             std::vector<int64_t>* counted) const;
 
   // In rounds: closes this one till EndUpdate. False if its update was made
   // already, by somebody to whom the lease was passed on, or from whom.

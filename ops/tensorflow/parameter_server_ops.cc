@@ -593,7 +593,7 @@ REGISTER_OP("TfGc>CountedPushes")
     .SetIsStateful()
     .SetShapeFn(PullShape)
     .Doc(R"doc(
-Says which of a worker's pushes take part in an update. The others never will.
+Says which of a worker's pushes take part in an update by now. The others may yet.
 
 server: Handle from ParameterServer.
 unsettled: From UnsettledPushes.
@@ -610,7 +610,9 @@ REGISTER_OP("TfGc>SettleUnsettled")
       return CheckVectorShape(c, 2);
     })
     .Doc(R"doc(
-Tells a worker's copy what has become of pushes that no answer has come to.
+Tells a worker's copy which of the pushes that no answer has come to have counted.
+
+What the others carry is part of what ReadResidual reads, till they are settled.
 
 model: Handle from LocalModel.
 unsettled: From UnsettledPushes, of the same model.

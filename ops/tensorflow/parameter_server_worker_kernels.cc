@@ -229,8 +229,7 @@ class SettleUnsettledOp : public OpKernel {
     std::vector<int64_t> unsettled, counted;
     OP_REQUIRES_OK(context, ReadVector(context, 1, "unsettled", &unsettled));
     OP_REQUIRES_OK(context, ReadVector(context, 2, "counted", &counted));
-    model->SettleUnsettled(unsettled, {counted.begin(), counted.end()},
-                           IntraOpThreads(context));
+    model->SettleUnsettled(unsettled, {counted.begin(), counted.end()});
   }
 };
 

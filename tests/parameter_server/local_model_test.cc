@@ -304,25 +304,56 @@ TEST(LocalModelTest, ForgottenVariablesLeaveNothing) {
       worker.model().Read(2, variables[1].shape, &copy)));
 }
 
-TEST(LocalModelTest, PushesAreSettledWithoutAnother) {
+// What a checkpoint does to know a residual.
+void AskForUnsettled(Server* server, Worker* worker) {
+  const std::vector<int64_t> unsettled = worker->model().UnsettledPushes();
+  std::vector<int64_t> counted;
+  ExpectOk(server->CountedPushes(unsettled, &counted));
+  worker->model().SettleUnsettled(unsettled, {counted.begin(), counted.end()});
+}
+
+TEST(LocalModelTest, ResidualsHavePushesThatHaveNotCounted) {
   const std::vector<VariableInfo> variables = OneVariable("float32");
   Fixture fixture(variables, TwoPushes());
   Worker worker(variables);
   worker.Follow(fixture.server());
   const Floats arrived = Gaussian(100, 3), lost = Gaussian(100, 4);
   Accumulate(worker.Push({arrived}), fixture.server());
-  const Buffer late = worker.Push({lost});
-  const std::vector<int64_t> unsettled = worker.model().UnsettledPushes();
-  EXPECT_EQ(unsettled.size(), 5);
-  std::vector<int64_t> counted;
-  ExpectOk(fixture.server()->CountedPushes(unsettled, &counted));
-  EXPECT_EQ(counted, std::vector<int64_t>{1});
-  worker.model().SettleUnsettled(unsettled, {1}, SingleThread);
+  worker.Push({lost});
+  EXPECT_EQ(worker.model().UnsettledPushes().size(), 5);
+  AskForUnsettled(fixture.server(), &worker);
   EXPECT_EQ(worker.Residual(0), lost);
   EXPECT_EQ(fixture.Round(1), arrived);
-  EXPECT_EQ(worker.model().UnsettledPushes().size(), 1);
-  EXPECT_FALSE(Accumulate(late, fixture.server()).accepted);
+  EXPECT_EQ(worker.model().UnsettledPushes().size(), 3);
+  std::vector<int64_t> counted;
   ExpectInvalid(fixture.server()->CountedPushes({1, 2}, &counted), "pairs");
+}
+
+TEST(LocalModelTest, ReadingAResidualChangesNothingOfAPushUnderWay) {
+  for (const bool synchronous : {false, true}) {
+    ServerOptions options = TwoPushes();
+    options.synchronous = synchronous;
+    const std::vector<VariableInfo> variables = {MakeVariable(1, {2}),
+                                                 MakeVariable(2, {3, 1})};
+    Fixture fixture(variables, options);
+    Worker worker(variables);
+    worker.Follow(fixture.server());
+    const Buffer push =
+        worker.Push({{1, &variables[0].push, 1, 0, ToTensor({4, 5})}},
+                    {{2, Indices({1}), ToTensor({6}, {1, 1})}});
+    if (synchronous) AskForUnsettled(fixture.server(), &worker);
+    EXPECT_TRUE(Accumulate(push, fixture.server()).accepted);
+    if (!synchronous) AskForUnsettled(fixture.server(), &worker);
+    EXPECT_EQ(worker.Residual(0), (Floats{4, 5}));
+    EXPECT_EQ(worker.Residual(1), (Floats{0, 6, 0}));
+    Gradients gradients;
+    ExpectOk(fixture.server()->TakeGradients(push.data(), push.size(), {1}, {2},
+                                             SingleThread, &gradients));
+    EXPECT_EQ(ToFloats(gradients.dense[0]), (Floats{4, 5}));
+    worker.Settle(push, true);
+    EXPECT_EQ(worker.Residual(0), (Floats{0, 0}));
+    EXPECT_EQ(worker.Residual(1), (Floats{0, 0, 0}));
+  }
 }
 
 TEST(LocalModelTest, PushesWithoutMemoryAreTakenBack) {
