@@ -71,13 +71,18 @@ class PulledVariable(internals.CachingVariable):
         return restored
 
     def publish(self, written):
-        """Gives the variable's value to all workers, exactly, once `written` has been done."""
+        """Gives the variable's value to all workers, exactly, once `written` has been done.
+
+        What no worker has a copy of is not published. The pushes of open rounds, which were
+        computed on other values, are forgotten all the same.
+        """
         if worker_step.in_update():
             return
         server = self.tf_gc_server
+        entry = self.tf_gc_entry
         operation = [] if tf.executing_eagerly() else [getattr(written, "op", written)]
         with tf.control_dependencies(operation), server.scope():
-            ops.publish_whole(server.handle, ids=[self.tf_gc_entry.id])
+            ops.publish_whole(server.handle, ids=[entry.id] if entry.is_pulled else [])
 
     def _is_copied(self):
         """Whether a read here is one of the copy; begins the step's pull if it is its first."""

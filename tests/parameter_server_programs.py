@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 from tensorflow.python.framework import op_callbacks
-from tf_gc.strategy import message_pieces, parameter_server, second_moments
+from tf_gc.strategy import message_pieces, parameter_server, pulled_variable, second_moments
 
 import tf_gc
 from tests.waiting import wait_until
@@ -663,6 +663,30 @@ def write_from_outside(write):
             tf.train.Checkpoint(variable=variable).read(path).assert_consumed()
     after = loop.push_all([[gaussian(10 + step)] for step in range(4)])
     return before, value, [read[0] for read in after], loop.values[0]
+
+
+def write_what_is_not_pulled(directory):
+    """Assigns, then restores, three variables, of which workers have a copy of the last one alone.
+
+    Returns their values after each, and the ids that have been published.
+    """
+    strategy = make_strategy(compression=tf_gc.Policy(rules={"table": None}))
+    with strategy.scope():
+        variables = [
+            tf.Variable(tf.zeros(_SHAPE, dtype), name=name)
+            for name, dtype in (("table", "float32"), ("half", "bfloat16"), ("dense", "float32"))
+        ]
+    checkpoint = tf.train.Checkpoint(variables=variables)
+    path = checkpoint.write(os.path.join(directory, "model"))
+    with mock.patch.object(ops, "publish_whole", wraps=ops.publish_whole) as publish:
+        for variable in variables:
+            variable.assign(tf.ones_like(variable))
+        assigned = [float(tf.reduce_max(variable)) for variable in variables]
+        checkpoint.read(path).assert_consumed()
+    restored = [float(tf.reduce_max(variable)) for variable in variables]
+    published = [id_ for call in publish.call_args_list for id_ in call.kwargs["ids"]]
+    pulled = pulled_variable.find(variables[-1]).tf_gc_entry.id
+    return assigned, restored, [id_ == pulled for id_ in published]
 
 
 def save_and_restore(directory, workers_saved, compression=None):

@@ -156,6 +156,14 @@ class PushAndPullTest(parameterized.TestCase):
         _, written, after, _ = shared_cluster(1).run(programs.write_from_outside, write)
         np.testing.assert_array_equal(after[0], written)
 
+    def test_a_write_to_what_is_not_pulled_publishes_nothing(self):
+        assigned, restored, published = shared_cluster(1).run(
+            programs.write_what_is_not_pulled, self.create_tempdir().full_path
+        )
+        self.assertEqual(assigned, [1.0] * 3)
+        self.assertEqual(restored, [0.0] * 3)
+        self.assertEqual(published, [True] * 2)
+
     def test_a_checkpoint_holds_residuals(self):
         with tempfile.TemporaryDirectory() as directory:
             saved, between, restored, read = shared_cluster(2).run(
