@@ -138,8 +138,10 @@ class _Part:
                 row_start_step=self._embeddings.start_step if self._embeddings else 0,
                 channel=self._channel,
             )
-            shapes = [entry.shape for _, _, entry in self._dense + self._sparse]
-            self._pieces = message_pieces.cut(self._push, message_pieces.count(shapes))
+            pieces = message_pieces.count(
+                [entry.shape for entry in entries], [entry.shape for _, _, entry in self._sparse]
+            )
+            self._pieces = message_pieces.cut(self._push, pieces)
 
     def accumulate(self, is_master):
         with self.server.scope():

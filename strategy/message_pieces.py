@@ -18,10 +18,16 @@ PIECE_BYTES = 1 << 30
 _ALIGNMENT = 64
 
 
-def count(shapes):
-    """Returns in how many pieces a message about variables of these shapes travels."""
-    values = sum(math.prod(shape) for shape in shapes)
-    return max(1, math.ceil(4 * values / PIECE_BYTES))
+def count(shapes, sparse_shapes=()):
+    """Returns in how many pieces a message about variables of these shapes travels.
+
+    Args:
+      shapes: of variables that may travel whole.
+      sparse_shapes: of variables of which rows travel, each with its index, of 8 bytes.
+    """
+    size = sum(4 * math.prod(shape) for shape in shapes)
+    size += sum(shape[0] * (4 * math.prod(shape[1:]) + 8) for shape in sparse_shapes)
+    return max(1, math.ceil(size / PIECE_BYTES))
 
 
 def cut(message, pieces):

@@ -14,6 +14,7 @@ import psutil
 import server_clusters
 from absl import logging
 from absl.testing import absltest, parameterized
+from tf_gc.strategy import message_pieces
 
 import tf_gc
 from tests.waiting import wait_until
@@ -110,6 +111,11 @@ class PushAndPullTest(parameterized.TestCase):
         for expected, values in zip(whole[:3], cut[:3], strict=True):
             np.testing.assert_array_equal(values, expected)
         self.assertEqual(cut[3], whole[3])
+
+    def test_rows_travel_with_their_indices(self):
+        values = 1 << 28  # of four bytes
+        self.assertEqual(message_pieces.count([(values,)]), 1)
+        self.assertEqual(message_pieces.count([], [(values, 1)]), 3)
 
     def test_one_pull_and_one_push_whatever_the_number_of_variables(self):
         _, _, _, traffic = shared_cluster(1).run(

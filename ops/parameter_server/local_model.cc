@@ -441,9 +441,12 @@ void LocalModel::EncodeSparse(const SparseGradient& gradient,
   variable.pushed_size = shape.length;
   variable.table_rows = shape.rows;
   Rows rows = TakeWaiting(shape.length, &variable);
+  const bool has_waited = rows.count() > 0;
   AppendRows(added, &rows);
   rows.length = shape.length;
   if (gradient.bits == 0) {
+    // There are never more than in the table, however often they are dropped.
+    if (has_waited || rows.count() > shape.rows) rows = SumRows(rows);
     writer->Add(gradient.id, Codec::kRows, EncodeRows(rows));
     return;
   }

@@ -518,7 +518,7 @@ SparseGradient RowsGradient(const Rows& rows) {
           ToTensor(rows.values, {rows.count(), rows.length})};
 }
 
-TEST(LocalModelTest, DroppedRowsComeBeforeTheNext) {
+TEST(LocalModelTest, DroppedRowsAreAddedToTheNext) {
   const std::vector<VariableInfo> variables = {MakeVariable(1, {4, 2})};
   Fixture fixture(variables, TwoPushes());
   Worker worker(variables);
@@ -532,8 +532,27 @@ TEST(LocalModelTest, DroppedRowsComeBeforeTheNext) {
   Gradients gradients;
   ExpectOk(fixture.server()->TakeGradients(push.data(), push.size(), {}, {1},
                                            SingleThread, &gradients));
-  EXPECT_EQ(gradients.sparse[0].indices, (std::vector<int64_t>{3, 1, 1}));
-  EXPECT_EQ(gradients.sparse[0].values, (Floats{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(gradients.sparse[0].indices, (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(gradients.sparse[0].values, (Floats{8, 10, 1, 2}));
+}
+
+TEST(LocalModelTest, PushesHaveNoMoreRowsThanTheTable) {
+  Worker worker({MakeVariable(1, {4, 2})});
+  SparseGradient gradient = RowsGradient({2, {3, 1}, {1, 2, 3, 4}});
+  gradient.rows = 4;
+  Buffer push = worker.Push({}, {gradient});
+  const size_t size = push.size();
+  for (int i = 0; i < 9; ++i) {  // those of a worker that is always late
+    worker.Settle(push, false);
+    push = worker.Push({}, {gradient});
+    EXPECT_EQ(push.size(), size);
+  }
+  worker.Settle(push, false);
+  EXPECT_EQ(worker.Residual(0), (Floats{0, 0, 30, 40, 0, 0, 10, 20}));
+  worker.model().WriteResidual(1, Zeros(8));
+  SparseGradient often = RowsGradient({2, {1, 3, 1, 3, 1}, Floats(10, 1)});
+  often.rows = 4;
+  EXPECT_EQ(worker.Push({}, {often}).size(), size);
 }
 
 TEST(LocalModelTest, DroppedPackedRowsAreAddedToTheNext) {
