@@ -237,7 +237,7 @@ absl::Status LocalModel::EncodePush(uint32_t channel,
     EncodeDense(gradient, parallel_for, &writer, &push);
   }
   for (const SparseGradient& gradient : sparse) {
-    EncodeSparse(gradient, parallel_for, &writer);
+    EncodeSparse(gradient, parallel_for, &writer, &push);
   }
   settled_version_ = -1;
   push.entries = writer.entries();
@@ -327,16 +327,14 @@ absl::Status LocalModel::CheckSparse(const SparseGradient& gradient) const {
 void LocalModel::EncodeDense(const DenseGradient& gradient,
                              const ParallelFor& parallel_for,
                              MessageWriter* writer, Unsettled* push) {
+  const int64_t n = gradient.gradient.NumElements();
+  const int64_t rows = gradient.codec->rows;
+  push->sent[gradient.id] = {{1, n}, rows, gradient.codec->units};
   if (gradient.codec->codec == Codec::kThcIndices) {
     EncodeThc(gradient, parallel_for, writer, push);
     return;
   }
   Variable& variable = variables_[gradient.id];
-  const int64_t n = gradient.gradient.NumElements();
-  const int64_t rows = gradient.codec->rows;
-  variable.pushed_size = n;
-  variable.pushed_rows = rows;
-  variable.pushed_in_units = gradient.codec->units;
   UpdateStatistics(gradient, parallel_for, &variable);
   const Codec codec =
       step_ < gradient.start_step ? Codec::kFloat32 : gradient.codec->codec;
@@ -381,7 +379,6 @@ void LocalModel::EncodeThc(const DenseGradient& gradient,
   Variable& variable = variables_[gradient.id];
   const uint32_t id = gradient.id;
   const int64_t n = gradient.gradient.NumElements();
-  variable.pushed_size = n;
   Tensor t = variable.residual ? NewFloats(n) : gradient.gradient;
   if (variable.residual) {
     kernels::AddResidual(FloatsOf(gradient.gradient),
@@ -402,7 +399,7 @@ void LocalModel::EncodeThc(const DenseGradient& gradient,
     if (is_finite) variable.residual.reset();
     return;
   }
-  push->thc[id] = {gradient.codec->thc, variable.scales};
+  push->sent[id].thc = {gradient.codec->thc, variable.scales};
   if (is_finite) {
     norms = Quantize(gradient, t, norms, parallel_for, &variable);
   }
@@ -434,12 +431,11 @@ Tensor LocalModel::Quantize(const DenseGradient& gradient, const Tensor& t,
 
 void LocalModel::EncodeSparse(const SparseGradient& gradient,
                               const ParallelFor& parallel_for,
-                              MessageWriter* writer) {
+                              MessageWriter* writer, Unsettled* push) {
   Variable& variable = variables_[gradient.id];
   const Rows added = RowsOf(gradient);
   const RowsShape shape = {gradient.rows, added.length};
-  variable.pushed_size = shape.length;
-  variable.table_rows = shape.rows;
+  push->sent[gradient.id] = {shape};
   Rows rows = TakeWaiting(shape.length, &variable);
   const bool has_waited = rows.count() > 0;
   AppendRows(added, &rows);
@@ -522,20 +518,21 @@ void LocalModel::SettleUnsettled(const std::vector<int64_t>& unsettled,
 void LocalModel::TakeBack(const Unsettled& push,
                           const ParallelFor& parallel_for) {
   for (const MessageWriter::Entry& entry : push.entries) {
-    TakeBackEntry(entry, push, parallel_for, &variables_.at(entry.id));
+    TakeBackEntry(entry, push.sent.at(entry.id), parallel_for,
+                  &variables_.at(entry.id));
   }
 }
 
 void LocalModel::TakeBackEntry(const MessageWriter::Entry& entry,
-                               const Unsettled& push,
+                               const Sent& sent,
                                const ParallelFor& parallel_for,
-                               Variable* variable) const {
+                               Variable* variable) {
   if (entry.codec == Codec::kThcNorms) return;
   if (IsOfRows(entry.codec)) {
-    TakeBackRows(entry, variable);
+    TakeBackRows(entry, sent.shape, variable);
     return;
   }
-  Tensor values = DecodePushed(entry, push, parallel_for);
+  Tensor values = DecodePushed(entry, sent, parallel_for);
   const int64_t n = values.NumElements();
   if (!kernels::AllFinite(FloatsOf(values), n, parallel_for)) return;
   if (variable->residual) {
@@ -546,32 +543,28 @@ void LocalModel::TakeBackEntry(const MessageWriter::Entry& entry,
 }
 
 void LocalModel::TakeBackRows(const MessageWriter::Entry& entry,
-                              Variable* variable) {
-  const int64_t n = variable->pushed_size;
+                              const RowsShape& shape, Variable* variable) {
   Rows rows;
-  DecodeRows(entry.codec, BytesOf(entry.body), entry.size,
-             {variable->table_rows, n}, "", &rows)
+  DecodeRows(entry.codec, BytesOf(entry.body), entry.size, shape, "", &rows)
       .IgnoreError();  // it is this worker's own
   AppendRowsIf(
       rows,
       [&](const float* row) {
-        return kernels::AllFinite(row, n, kernels::SingleThread);
+        return kernels::AllFinite(row, shape.length, kernels::SingleThread);
       },
       &variable->pending);
 }
 
 // The values of a dense gradient that an entry carries, NaN if that says so.
 Tensor LocalModel::DecodePushed(const MessageWriter::Entry& entry,
-                                const Unsettled& push,
-                                const ParallelFor& parallel_for) const {
-  const Variable& variable = variables_.at(entry.id);
-  const int64_t n = variable.pushed_size;
+                                const Sent& sent,
+                                const ParallelFor& parallel_for) {
+  const int64_t n = sent.shape.length;
   const uint8_t* const body = BytesOf(entry.body);
   if (entry.codec != Codec::kThcIndices) {
     Tensor values = Zeros(n);
-    DecodeAddPushBody(entry.codec, variable.pushed_rows,
-                      variable.pushed_in_units, body, entry.size, n,
-                      FloatsOf(&values), parallel_for);
+    DecodeAddPushBody(entry.codec, sent.matrix_rows, sent.in_units, body,
+                      entry.size, n, FloatsOf(&values), parallel_for);
     return values;
   }
   if (!HasThcNorms(body, entry.size)) {
@@ -579,7 +572,7 @@ Tensor LocalModel::DecodePushed(const MessageWriter::Entry& entry,
     std::fill_n(FloatsOf(&values), n, kNan);
     return values;
   }
-  const auto& [spec, scales] = push.thc.at(entry.id);
+  const auto& [spec, scales] = sent.thc;
   return DecodeIndices(ThcQuantizer(&spec, entry.id, n, scales), n,
                        body + ThcBlocks(n).count * sizeof(float), parallel_for);
 }
@@ -596,7 +589,7 @@ absl::Status LocalModel::ReadResidual(uint32_t id, const TensorShape& shape,
   for (const auto& [sequence, push] : unsettled_) {
     for (const MessageWriter::Entry& entry : push.entries) {
       if (!push.has_not_counted || entry.id != id) continue;
-      TakeBackEntry(entry, push, kernels::SingleThread, &variable);
+      TakeBackEntry(entry, push.sent.at(id), kernels::SingleThread, &variable);
     }
   }
   const std::vector<int64_t>& indices = variable.pending.indices;

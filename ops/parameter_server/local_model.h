@@ -139,18 +139,21 @@ class LocalModel : public tensorflow::ResourceBase {
     ThcScales scales;                            // from the server
     std::optional<tensorflow::Tensor> residual;  // none: zeros
     Rows pending;                                // of pushes taken back
-    int64_t pushed_size = 0;  // values of a gradient, or of its rows
-    int64_t pushed_rows = 0;  // of the matrix that statistics are of, if any
-    int64_t table_rows = 0;   // of a gradient that has few of them
-    bool pushed_in_units = true;
     std::vector<float> statistics;  // of gradients, decayed; none: zeros
+  };
+  // What it takes to decode the gradient of a variable in a push.
+  struct Sent {
+    RowsShape shape;          // a dense one is one row
+    int64_t matrix_rows = 0;  // that statistics are of, if any
+    bool in_units = true;
+    SentThc thc = {};
   };
   // A push that the server has not answered.
   struct Unsettled {
     uint32_t channel;
     std::vector<MessageWriter::Entry> entries;
-    std::map<uint32_t, SentThc> thc;  // by variable
-    bool has_not_counted = false;     // when the server was asked
+    std::map<uint32_t, Sent> sent;  // by variable
+    bool has_not_counted = false;   // when the server was asked
   };
 
   // All of these need the mutex.
@@ -182,18 +185,18 @@ class LocalModel : public tensorflow::ResourceBase {
                               Variable* variable) const;
   void EncodeSparse(const SparseGradient& gradient,
                     const kernels::ParallelFor& parallel_for,
-                    MessageWriter* writer);
+                    MessageWriter* writer, Unsettled* push);
   Rows TakeWaiting(int64_t length, Variable* variable);
   void TakeBack(const Unsettled& push,
                 const kernels::ParallelFor& parallel_for);
-  void TakeBackEntry(const MessageWriter::Entry& entry, const Unsettled& push,
-                     const kernels::ParallelFor& parallel_for,
-                     Variable* variable) const;
+  static void TakeBackEntry(const MessageWriter::Entry& entry, const Sent& sent,
+                            const kernels::ParallelFor& parallel_for,
+                            Variable* variable);
   static void TakeBackRows(const MessageWriter::Entry& entry,
-                           Variable* variable);
-  tensorflow::Tensor DecodePushed(
-      const MessageWriter::Entry& entry, const Unsettled& push,
-      const kernels::ParallelFor& parallel_for) const;
+                           const RowsShape& shape, Variable* variable);
+  static tensorflow::Tensor DecodePushed(
+      const MessageWriter::Entry& entry, const Sent& sent,
+      const kernels::ParallelFor& parallel_for);
 
   tensorflow::Env* const env_;
   const uint64_t number_;  // random: no two workers round alike

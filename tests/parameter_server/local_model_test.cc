@@ -581,6 +581,22 @@ TEST(LocalModelTest, DroppedPackedRowsAreAddedToTheNext) {
   EXPECT_EQ(gradients.sparse[0].values, (Floats{8, 10, 1, 2}));
 }
 
+TEST(LocalModelTest, PushesAreTakenBackAsTheyWereMade) {
+  const std::vector<VariableInfo> variables = {MakeVariable(1, {4, 2})};
+  const SparseGradient sparse = RowsGradient({2, {3, 1}, {1, 2, 3, 4}});
+  const DenseGradient dense = {1, &variables[0].push, 1, 0,
+                               ToTensor({1, 1, 1, 1, 1, 1, 1, 1}, {4, 2})};
+  const Floats both = {1, 1, 4, 5, 1, 1, 2, 3};
+  for (const bool is_sparse_first : {true, false}) {
+    Worker worker(variables);
+    is_sparse_first ? worker.Push({}, {sparse}) : worker.Push({dense}, {});
+    const Buffer push =
+        is_sparse_first ? worker.Push({dense}, {}) : worker.Push({}, {sparse});
+    worker.Settle(push, false);
+    EXPECT_EQ(worker.Residual(0), both);
+  }
+}
+
 TEST(LocalModelTest, DroppedRowsThatAreNotFiniteAreLost) {
   Worker worker({MakeVariable(1, {4, 2})});
   worker.Settle(worker.Push({}, {RowsGradient({2, {3, 1}, {1, kNan, 3, 4}})}),
