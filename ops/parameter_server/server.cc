@@ -239,10 +239,10 @@ absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
     model_.Capture(values);
     return absl::OkStatus();
   }
-  model_.Publish(changes, step_);
-  for (auto& [number, channel] : channels_) EndRound(channel.get());
   updates_due_ -= publication.updates;
   updates_while_encoding_ = updates_due_;
+  model_.Publish(changes, step_ - updates_due_);
+  for (auto& [number, channel] : channels_) EndRound(channel.get());
   return absl::OkStatus();
 }
 

@@ -516,6 +516,24 @@ TEST(ServerTest, StepsAreUpdatesHoweverManyMakeAVersion) {
   }
 }
 
+TEST(ServerTest, StepsDoNotCountUpdatesThatAVersionLacks) {
+  Fixture fixture(OneVariable(), Asynchronous(-1));
+  Worker worker = fixture.MakeWorker();
+  fixture.EndUpdate();
+  const auto read_before_an_update = [&](const std::vector<Server::Handle>&,
+                                         Values* values) {
+    values->insert({1, ToTensor({3, 4})});
+    fixture.EndUpdate();
+    return absl::OkStatus();
+  };
+  ExpectOk(fixture->Refresh({1}, read_before_an_update, SingleThread));
+  EXPECT_EQ(worker.Follow(fixture.server()), 2);
+  EXPECT_EQ(worker.step(), 1);
+  fixture.Refresh();
+  EXPECT_EQ(worker.Follow(fixture.server()), 3);
+  EXPECT_EQ(worker.step(), 2);
+}
+
 TEST(ServerTest, StepsGoOnWhereAnotherProgramEnded) {
   Fixture fixture(OneVariable(), Rounds(1));
   Worker worker = fixture.MakeWorker();
