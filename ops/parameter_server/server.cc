@@ -319,6 +319,10 @@ absl::Status Server::Pull(const PullRequest& request,
   std::call_once(message->once, [&] { message->Write(); });
   *bytes = message->bytes;
   if (bytes->IsInitialized()) return absl::OkStatus();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    messages_.clear();  // which frees memory, and the next pull tries again
+  }
   return absl::ResourceExhaustedError(
       absl::StrCat("no memory for a pull of ", message->writer.size(),
                    " bytes: use more servers, or machines with more memory"));

@@ -1,9 +1,13 @@
 #include "ops/parameter_server/server.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <fstream>
 #include <future>
 #include <limits>
 #include <map>
@@ -408,6 +412,40 @@ TEST(ServerTest, PullsOfOneVersionShareABuffer) {
   expect_another();
   EXPECT_EQ(fixture->Statistics().pulls, 5);
 }
+
+// Sanitizers need address space of their own.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+// Without much more address space than there is in use.
+class WithoutMemory {
+ public:
+  WithoutMemory() {
+    int64_t pages;
+    std::ifstream("/proc/self/statm") >> pages;
+    getrlimit(RLIMIT_AS, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = pages * sysconf(_SC_PAGESIZE) + (1 << 20);
+    setrlimit(RLIMIT_AS, &limit);
+  }
+  ~WithoutMemory() { setrlimit(RLIMIT_AS, &before_); }
+
+ private:
+  rlimit before_;
+};
+
+TEST(ServerTest, APullWithoutMemoryIsNotTheLast) {
+  const int64_t n = 1 << 24;
+  Fixture fixture({MakeVariable(1, {n})}, Rounds(1));
+  tensorflow::Tensor message;
+  {
+    const WithoutMemory without_memory;
+    EXPECT_TRUE(absl::IsResourceExhausted(fixture->Pull({}, {1}, &message)));
+  }
+  ExpectOk(fixture->Pull({}, {1}, &message));
+  EXPECT_GT(message.NumElements(), n);
+}
+
+#endif
 
 // Reading stands for encoding, which comes after it.
 TEST(ServerTest, PullsAndUpdatesDoNotWaitForAnEncoding) {
