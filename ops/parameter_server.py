@@ -110,7 +110,8 @@ def parameter_server(
       max_staleness: int, asynchronously: how many versions behind a push may be;
         negative for any number.
       updates_per_version: int, asynchronously: how many updates make a version. 0:
-        four times as many as were made while the last version was encoded, at least 1.
+        four times as many as were made while the last version was encoded, or as come
+        in four times the time that this took; at least 1.
       lease_seconds: float, how long the update of a round may take until the
         next worker that pushes is asked to make it: whoever was to may have died.
       container: str, where it is kept until `clean_up`, or until another program

@@ -74,8 +74,9 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
       updates_per_version: if not synchronous, how many updates are published
         together. More of them cost fewer bytes and less encoding, and make models
         older. None: each update, unless some are made while a version is encoded;
-        then four times as many make the next one, so that a server under load
-        spends no more than about a quarter of its time on encoding.
+        then the next one is due after four times as many, or after four times the
+        time that encoding took, so that a server under load spends no more than
+        about a quarter of its time on encoding.
 
     Raises:
       ValueError: an argument is out of range, or the compressor has no form for

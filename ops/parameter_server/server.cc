@@ -18,10 +18,11 @@ namespace {
 using kernels::ParallelFor;
 using ::tensorflow::Tensor;
 
-// Where the load says how many updates make a version: so many times those that
-// were made while the last one was encoded. Encoding then takes at most about a
-// quarter of the time; where no update is made meanwhile, as with one worker,
-// each makes a version.
+// Where the load says when a version is due: after so many times the updates
+// that were made while the last one was encoded, or so many times the time that
+// this took, from its begin. Encoding then takes at most about a quarter of the
+// time; where no update is made meanwhile, as with one worker, each makes a
+// version.
 constexpr int64_t kVersionFactor = 4;
 
 // That are kept of a version: more workers than lack different things.
@@ -228,6 +229,7 @@ absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
   }
   Publication publication;
   Values values;
+  const uint64_t begin_micros = env_->NowMicros();
   TF_GC_RETURN_IF_ERROR(PreparePublication(ids, &publication));
   if (publication.handles.empty()) return absl::OkStatus();
   TF_GC_RETURN_IF_ERROR(read(publication.handles, &values));
@@ -241,6 +243,8 @@ absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
   }
   updates_due_ -= publication.updates;
   updates_while_encoding_ = updates_due_;
+  const uint64_t encoding_micros = env_->NowMicros() - begin_micros;
+  next_version_micros_ = begin_micros + kVersionFactor * encoding_micros;
   model_.Publish(changes, step_ - updates_due_);
   for (auto& [number, channel] : channels_) EndRound(channel.get());
   return absl::OkStatus();
@@ -278,12 +282,12 @@ absl::Status Server::PreparePublication(const std::vector<uint32_t>& ids,
 }
 
 bool Server::IsVersionDue() const {
-  const int64_t chosen =
-      std::max(int64_t{1}, kVersionFactor * updates_while_encoding_);
-  return !options_.synchronous &&
-         updates_due_ >= (options_.updates_per_version > 0
-                              ? options_.updates_per_version
-                              : chosen);
+  if (options_.synchronous || updates_due_ == 0) return false;
+  if (options_.updates_per_version > 0) {
+    return updates_due_ >= options_.updates_per_version;
+  }
+  return updates_due_ >= kVersionFactor * updates_while_encoding_ ||
+         env_->NowMicros() >= next_version_micros_;
 }
 
 std::vector<Change> Server::Encode(const Values& values,

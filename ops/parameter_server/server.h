@@ -327,6 +327,7 @@ class Server : public tensorflow::ResourceBase {
   int64_t whole_version_ = 1;  // the last one that PublishWhole has made
   int64_t updates_due_ = 0;    // since the last version, asynchronously
   int64_t updates_while_encoding_ = 0;  // it
+  uint64_t next_version_micros_ = 0;    // when one is due, however few updates
   int64_t updates_ = 0;
   int64_t step_ = 0;  // updates_, and those before the program began
   int64_t pushes_accepted_ = 0;

@@ -459,14 +459,16 @@ TEST(ServerTest, PullsAndUpdatesDoNotWaitForAnEncoding) {
   fixture.EndUpdate();
   const auto encode_while_two_updates_are_made =
       [&](const std::vector<Server::Handle>&, Values*) {
+        fixture.env().now += 100;
+        const int64_t version = fixture->Statistics().version;
         std::thread others([&] {
           for (int i = 0; i < 2; ++i) {
             const Buffer push = worker.Push({{1, 2}});
             EXPECT_TRUE(Accumulate(push, fixture.server()).accepted);
             EXPECT_EQ(fixture.Mean(push), (Floats{1, 2}));
             fixture.EndUpdate();
-            EXPECT_EQ(refresh(ReadFrom(&none)), 1);
-            EXPECT_EQ(worker.Follow(fixture.server()), 1);
+            EXPECT_EQ(refresh(ReadFrom(&none)), version);
+            EXPECT_EQ(worker.Follow(fixture.server()), version);
           }
         });
         others.join();
@@ -481,7 +483,14 @@ TEST(ServerTest, PullsAndUpdatesDoNotWaitForAnEncoding) {
   fixture.EndUpdate();
   EXPECT_EQ(refresh(ReadFrom(&none)), 3);
   fixture.EndUpdate();
+  EXPECT_EQ(refresh(encode_while_two_updates_are_made), 4);
+  // Nor does a version wait longer than three times as long as that took.
+  fixture.env().now += 299;
   EXPECT_EQ(refresh(ReadFrom(&none)), 4);
+  fixture.env().now += 1;
+  EXPECT_EQ(refresh(ReadFrom(&none)), 5);
+  fixture.env().now += 1000;
+  EXPECT_EQ(refresh(ReadFrom(&none)), 5);  // nothing has changed
 }
 
 TEST(ServerTest, WhoNeedsAFirstValueWaitsForWhoPublishes) {
