@@ -2,10 +2,13 @@
 
 import concurrent.futures
 import contextlib
+import functools
 import hashlib
 import os
 import pathlib
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -23,6 +26,16 @@ _needs_namespaces = absltest.skipIf(
     network_namespaces.why_unavailable(),
     f"no network namespaces here: {network_namespaces.why_unavailable()}",
 )
+
+# What the far end runs.
+_SERVE = f"""
+import socket
+with socket.create_server(({network_namespaces.SWITCH_ADDRESS!r}, 0)) as listening:
+    print(listening.getsockname()[1], flush=True)
+    for _ in range(2):
+        with listening.accept()[0] as end:
+            end.sendall(bytes(500_000))
+"""
 
 
 def _in_namespace(namespace, function):
@@ -288,6 +301,25 @@ class BandwidthTest(parameterized.TestCase):
                 _, seconds = _transfer(network, client, server, data)
                 self.assertGreater(seconds, 0.4)  # half a second at 8 Mbit/s
             self.assertLess(min(_transfer(network, 0, 1, data)[1] for _ in range(3)), 0.4)
+
+    @parameterized.parameters(None, "5ms")
+    def test_the_far_end_of_all_links_is_reached_through_each(self, latency):
+        with NetworkNamespaces(2, "200mbit", latency) as network:
+            network.change(1, bandwidth="8mbit")
+            command = network.switch_command([sys.executable, "-c", _SERVE])
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+                port = int(server.stdout.readline())
+                seconds = []
+                for namespace in network.namespaces:
+                    address = (network_namespaces.SWITCH_ADDRESS, port)
+                    with _in_namespace(
+                        namespace, functools.partial(socket.create_connection, address, _TIMEOUT)
+                    ) as end:
+                        begin = time.monotonic()
+                        self.assertLen(_receive(end, 500_000), 500_000)
+                        seconds.append(time.monotonic() - begin)
+        self.assertLess(seconds[0], 0.4)
+        self.assertGreater(seconds[1], 0.4)  # half a second at 8 Mbit/s
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ from tf_gc import delay_relay
 
 # Bridges of different launches never meet, so all may use the same addresses.
 _SUBNET = ipaddress.ip_network("10.77.0.0/16")
+# Of a process in the switch's namespace (`NetworkNamespaces.switch_command`).
+SWITCH_ADDRESS = str(_SUBNET[-2])
 _RATES = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _NAME = re.compile(r"tf_gc-(?P<pid>\d+)-(?P<start>\d+)-\d+-(?:switch|worker\d+)")
@@ -152,6 +154,13 @@ class NetworkNamespaces:
         """Returns the command that runs `command` in the namespace of process `index`."""
         return [_tool("ip"), "netns", "exec", self.namespaces[index], *command]
 
+    def switch_command(self, command: Sequence[str]) -> list[str]:
+        """Returns the command that runs `command` at the far end of all links.
+
+        It has SWITCH_ADDRESS, and no link of its own: no limit, and no latency of what it sends.
+        """
+        return [_tool("ip"), "netns", "exec", self._switch, *command]
+
     def change(
         self, index: int | None = None, *, bandwidth: str | None = None, latency: str | None = None
     ) -> None:
@@ -186,6 +195,8 @@ class NetworkNamespaces:
             *("ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge"),
             *("ageing_time", "100000000"),
         )
+        address = f"{SWITCH_ADDRESS}/{_SUBNET.prefixlen}"
+        _run("ip", "-n", self._switch, "address", "add", address, "dev", "bridge")
         _run("ip", "-n", self._switch, "link", "set", "bridge", "up")
 
     def _make_worker(self, cleanup: contextlib.ExitStack, namespace: str) -> None:
