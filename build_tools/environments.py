@@ -109,9 +109,12 @@ def run(log, *command, folder=ROOT, **environment):
 
 
 def make_environment(pair):
-    """Makes the virtual environment, with TensorFlow, Keras 3 and tf_keras, unless it is there."""
+    """Makes the virtual environment, with TensorFlow, Keras 3 and tf_keras, unless it is there.
+
+    With TensorFlow 2.17 it has tensorflow-io, too.
+    """
     extras = supported.extras(pair.tensorflow)
-    wanted = [*extras["cpu"], "absl-py", "numpy", "rich", *_TOOLS]
+    wanted = [*extras["cpu"], *extras.get("io", ()), "absl-py", "numpy", "rich", *_TOOLS]
     stamp = pair.folder / "environment"
     if is_current(stamp, str(wanted + extras["keras2"])):
         return

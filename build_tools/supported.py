@@ -12,11 +12,14 @@ from typing import NamedTuple
 class _TensorFlow(NamedTuple):
     pythons: tuple[str, ...]  # from 3.10 on, those that the package index has tensorflow-cpu for
     keras: str  # the versions of Keras 3, from the oldest that it asks for and tf_gc knows
+    io: tuple[str, ...] = ()  # what reads and writes Parquet, where tensorflow-io loads
 
 
 _KERAS_END = "3.16"
+# From 26 on, pyarrow needs NumPy 2, which TensorFlow 2.17 does not take.
+_IO = ("tensorflow-io==0.37.1", "pyarrow<26")
 TENSORFLOWS = {
-    "2.17": _TensorFlow(("3.10", "3.11", "3.12"), f">=3.8,<{_KERAS_END}"),
+    "2.17": _TensorFlow(("3.10", "3.11", "3.12"), f">=3.8,<{_KERAS_END}", _IO),
     "2.18": _TensorFlow(("3.10", "3.11", "3.12"), f">=3.8,<{_KERAS_END}"),
     "2.19": _TensorFlow(("3.10", "3.11", "3.12"), f">=3.8,<{_KERAS_END}"),
     "2.20": _TensorFlow(("3.10", "3.11", "3.12", "3.13"), f">=3.10,<{_KERAS_END}"),
@@ -29,12 +32,14 @@ def extras(tensorflow):
 
     TensorFlow comes as one of two distributions, so that it is a choice, and no requirement.
     """
-    keras = f"keras{TENSORFLOWS[tensorflow].keras}"
+    it = TENSORFLOWS[tensorflow]
+    keras = f"keras{it.keras}"
     return {
         "cpu": [f"tensorflow-cpu=={tensorflow}.*", keras],
         "gpu": [f"tensorflow=={tensorflow}.*", keras],
         # Requires the distribution `tensorflow`: see docs/installing.md for tensorflow-cpu.
         "keras2": [f"tf-keras=={tensorflow}.*"],
+        **({"io": [*it.io]} if it.io else {}),
     }
 
 
