@@ -32,7 +32,7 @@ FLAGS.set_default("epochs", 10)
 FLAGS.set_default("steps_per_epoch", 50)
 
 _VOCABULARY = 256
-_CONTEXT = 128
+CONTEXT = 128
 _HEAD_WIDTH = 32
 _TRAINING_BYTES = {"python": 4_000_000, "manuals": 16_000_000}
 _MANUALS = ("manpages", "manpages-dev")  # packages of Debian
@@ -41,11 +41,17 @@ _TEST_WINDOWS = 256
 _TEST_BATCH = 64
 
 
-def load_text() -> tuple[bytes, bytes]:
-    """Returns the text to learn from and that of the held-out files."""
+def load_files() -> tuple[list[bytes], list[bytes]]:
+    """Returns the files to learn from, and those that are held out."""
     texts = _manuals() if FLAGS.text == "manuals" else _python()
     held_out = texts[::_HELD_OUT_EVERY]
     del texts[::_HELD_OUT_EVERY]
+    return texts, held_out
+
+
+def load_text() -> tuple[bytes, bytes]:
+    """Returns the text to learn from and that of the held-out files."""
+    texts, held_out = load_files()
     return b"".join(texts)[: _TRAINING_BYTES[FLAGS.text]], b"".join(held_out)
 
 
@@ -73,9 +79,9 @@ def _manuals() -> list[bytes]:
 
 def windows(text: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Cuts a text in windows; returns their bytes, and for each byte the one that follows."""
-    count = (len(text) - 1) // _CONTEXT
-    values = np.frombuffer(text, np.uint8)[: count * _CONTEXT + 1].astype("int32")
-    return values[:-1].reshape(count, _CONTEXT), values[1:].reshape(count, _CONTEXT)
+    count = (len(text) - 1) // CONTEXT
+    values = np.frombuffer(text, np.uint8)[: count * CONTEXT + 1].astype("int32")
+    return values[:-1].reshape(count, CONTEXT), values[1:].reshape(count, CONTEXT)
 
 
 class Embedding(keras.layers.Layer):
@@ -91,7 +97,7 @@ class Embedding(keras.layers.Layer):
 
     def build(self, input_shape):
         self.bytes = self.add_weight(shape=(_VOCABULARY, self._width), initializer="normal")
-        self.positions = self.add_weight(shape=(_CONTEXT, self._width), initializer="normal")
+        self.positions = self.add_weight(shape=(CONTEXT, self._width), initializer="normal")
 
     def call(self, inputs):
         return keras.ops.one_hot(inputs, _VOCABULARY) @ self.bytes + self.positions
@@ -99,7 +105,7 @@ class Embedding(keras.layers.Layer):
 
 def build_model(layers: int, width: int) -> keras.Model:
     """Returns a decoder-only Transformer with normalisation before each part."""
-    inputs = keras.Input((_CONTEXT,), dtype="int32")
+    inputs = keras.Input((CONTEXT,), dtype="int32")
     x = Embedding(width)(inputs)
     for _ in range(layers):
         y = keras.layers.LayerNormalization()(x)
@@ -118,15 +124,9 @@ def bits_per_byte(labels, logits):
     return nats / math.log(2)
 
 
-def main(argv):
-    if len(argv) > 1:
-        raise app.UsageError(f"unexpected argument: {argv[1]}")
-    if FLAGS.width % _HEAD_WIDTH:
-        raise app.UsageError(f"--width must be a multiple of {_HEAD_WIDTH}, got {FLAGS.width}")
-    cluster = common.Cluster()
-    training_text, test_text = load_text()
-    training = common.training_data(cluster, *windows(training_text))
-    inputs, labels = windows(test_text)
+def train(cluster: common.Cluster, training: common.Data, held_out: bytes) -> None:
+    """Trains the model on windows of text, and measures it on some of `held_out`."""
+    inputs, labels = windows(held_out)
     spread = np.linspace(0, len(inputs) - 1, _TEST_WINDOWS).astype(int)
     test = common.test_data(cluster, inputs[spread], labels[spread], _TEST_BATCH)
     with cluster.strategy.scope():
@@ -137,6 +137,21 @@ def main(argv):
             metrics=[bits_per_byte],
         )
     common.train(cluster, model, training, test, metric="bits_per_byte")
+
+
+def check_arguments(argv: list[str]) -> None:
+    """Raises UsageError where an argument is no flag, or --width is not what the model takes."""
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected argument: {argv[1]}")
+    if FLAGS.width % _HEAD_WIDTH:
+        raise app.UsageError(f"--width must be a multiple of {_HEAD_WIDTH}, got {FLAGS.width}")
+
+
+def main(argv):
+    check_arguments(argv)
+    cluster = common.Cluster()
+    text, held_out = load_text()
+    train(cluster, common.training_data(cluster, *windows(text)), held_out)
 
 
 if __name__ == "__main__":
