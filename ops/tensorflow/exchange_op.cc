@@ -13,6 +13,7 @@
 #include "ops/collectives/patience.h"
 #include "ops/tensorflow/collective_transport.h"
 #include "ops/tensorflow/handles.h"
+#include "tensorflow/core/profiler/lib/traceme.h"
 
 namespace tf_gc {
 namespace {
@@ -24,6 +25,8 @@ using ::tensorflow::CollectiveParams;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::core::RefCountPtr;
+using ::tensorflow::profiler::TraceMe;
+using ::tensorflow::profiler::TraceMeEncode;
 
 // The runtime resolves groups as part of instances. One instance serves every
 // call: each other would cost an RPC and an entry in its table for good.
@@ -97,7 +100,11 @@ void ExchangeOp::ComputeAsync(OpKernelContext* context, DoneCallback done) {
           "with TF_CONFIG set, before any other TensorFlow operation"),
       done);
   executor->RunClosure([this, context, done = std::move(done)] {
-    const absl::Status status = ResolveAndRun(context);
+    const absl::Status status = [&] {
+      const TraceMe trace(
+          [&] { return TraceMeEncode("tf_gc exchange", {{"op", name()}}); });
+      return ResolveAndRun(context);
+    }();
     // A step that was cancelled before its exchange began leaves the others be.
     if (!status.ok()) {
       context->SetStatus(IsCancelled(context) ? status
