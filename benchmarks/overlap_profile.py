@@ -1,6 +1,6 @@
 """Draws where the exchanges of a step lie beside its back-propagation, from TensorFlow's profiler.
 
-    sudo .venv/bin/python benchmarks/overlap_profile.py --out docs/scale_overlap.png
+    sudo .venv/bin/python benchmarks/overlap_profile.py --out docs/scale/overlap.png
 
 For each bandwidth two workers train a deep dense network. The first one's profile has the
 operations of a step, and an event "tf_gc exchange" for each bucket, from when its gradients
