@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <random>
 #include <set>
@@ -48,16 +49,20 @@ Rows RowsOf(const SparseGradient& gradient) {
           {values.data(), values.data() + values.size()}};
 }
 
-// Those rows that `keep` keeps: keep(row) of their values.
+// Those rows that `keep` keeps: keep(index, row) of a row's values.
 template <typename Keep>
 void AppendRowsIf(const Rows& from, Keep keep, Rows* to) {
   for (int64_t i = 0; i < from.count(); ++i) {
+    const int64_t index = from.indices[i];
     const float* const row = from.values.data() + i * from.length;
-    if (keep(row)) {
-      AppendRows({from.length, {from.indices[i]}, {row, row + from.length}},
-                 to);
+    if (keep(index, row)) {
+      AppendRows({from.length, {index}, {row, row + from.length}}, to);
     }
   }
+}
+
+bool IsFinite(const float* row, int64_t length) {
+  return kernels::AllFinite(row, length, kernels::SingleThread);
 }
 
 // All values of a variable as rows.
@@ -436,7 +441,7 @@ void LocalModel::EncodeSparse(const SparseGradient& gradient,
   const Rows added = RowsOf(gradient);
   const RowsShape shape = {gradient.rows, added.length};
   push->sent[gradient.id] = {shape};
-  Rows rows = TakeWaiting(shape.length, &variable);
+  Rows rows = TakeWaiting(added, &variable);
   const bool has_waited = rows.count() > 0;
   AppendRows(added, &rows);
   rows.length = shape.length;
@@ -452,18 +457,33 @@ void LocalModel::EncodeSparse(const SparseGradient& gradient,
               EncodePackedRows(rows, shape, bits, seed, parallel_for));
 }
 
-// The rows of pushes taken back, and of a restored residual.
-Rows LocalModel::TakeWaiting(int64_t length, Variable* variable) {
-  Rows rows = std::exchange(variable->pending, {});
+// The rows of pushes taken back, and of a restored residual. Those to which a
+// row is added that is not finite stay.
+Rows LocalModel::TakeWaiting(const Rows& added, Variable* variable) {
+  const int64_t length = added.length;
+  Rows waiting = std::exchange(variable->pending, {});
   if (variable->residual) {
-    const auto is_not_zero = [=](const float* row) {
+    const auto is_not_zero = [=](int64_t, const float* row) {
       return std::any_of(row, row + length,
                          [](float value) { return value != 0; });
     };
-    AppendRowsIf(AllRows(*variable->residual, length), is_not_zero, &rows);
+    AppendRowsIf(AllRows(*variable->residual, length), is_not_zero, &waiting);
     variable->residual.reset();
   }
-  return rows;
+  if (IsFinite(added.values.data(), added.values.size())) return waiting;
+  std::set<int64_t> staying;
+  for (int64_t i = 0; i < added.count(); ++i) {
+    if (!IsFinite(added.values.data() + i * length, length)) {
+      staying.insert(added.indices[i]);
+    }
+  }
+  const auto stays = [&](int64_t index, const float*) {
+    return staying.count(index) > 0;
+  };
+  Rows taken;
+  AppendRowsIf(waiting, stays, &variable->pending);
+  AppendRowsIf(waiting, std::not_fn(stays), &taken);
+  return taken;
 }
 
 absl::Status LocalModel::SettlePush(const uint8_t* bytes, int64_t size,
@@ -549,9 +569,7 @@ void LocalModel::TakeBackRows(const MessageWriter::Entry& entry,
       .IgnoreError();  // it is this worker's own
   AppendRowsIf(
       rows,
-      [&](const float* row) {
-        return kernels::AllFinite(row, shape.length, kernels::SingleThread);
-      },
+      [&](int64_t, const float* row) { return IsFinite(row, shape.length); },
       &variable->pending);
 }
 

@@ -186,7 +186,7 @@ class LocalModel : public tensorflow::ResourceBase {
   void EncodeSparse(const SparseGradient& gradient,
                     const kernels::ParallelFor& parallel_for,
                     MessageWriter* writer, Unsettled* push);
-  Rows TakeWaiting(int64_t length, Variable* variable);
+  Rows TakeWaiting(const Rows& added, Variable* variable);
   void TakeBack(const Unsettled& push,
                 const kernels::ParallelFor& parallel_for);
   static void TakeBackEntry(const MessageWriter::Entry& entry, const Sent& sent,

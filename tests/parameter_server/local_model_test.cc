@@ -604,6 +604,21 @@ TEST(LocalModelTest, DroppedRowsThatAreNotFiniteAreLost) {
   EXPECT_EQ(worker.Residual(0), (Floats{0, 0, 3, 4, 0, 0, 0, 0}));
 }
 
+TEST(LocalModelTest, RowsThatAreNotFiniteLeaveWhatWaitsForThem) {
+  for (const int bits : {0, 32}) {
+    Worker worker({MakeVariable(1, {4, 2})});
+    const auto drop = [&](const Rows& rows) {
+      SparseGradient gradient = RowsGradient(rows);
+      gradient.rows = 4;
+      gradient.bits = bits;
+      worker.Settle(worker.Push({}, {gradient}), false);
+    };
+    drop({2, {3, 1}, {1, 2, 3, 4}});
+    drop({2, {1, 2}, {kNan, 5, 6, 7}});
+    EXPECT_EQ(worker.Residual(0), (Floats{0, 0, 3, 4, 6, 7, 1, 2}));
+  }
+}
+
 TEST(LocalModelTest, RestoredResidualsOfRowsAreRows) {
   const std::vector<VariableInfo> variables = {MakeVariable(1, {4, 2})};
   Fixture fixture(variables, TwoPushes());
