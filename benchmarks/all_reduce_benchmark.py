@@ -31,8 +31,11 @@ _STEPS = flags.DEFINE_integer("steps", 10, "Timed steps in each turn.", lower_bo
 _TURNS = flags.DEFINE_integer("turns", 3, "Turns of every contender.", lower_bound=1)
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
 
+_TENSORFLOW = "TensorFlow"
+_TENSORFLOW_FLOAT16 = "TensorFlow, float16"  # as Horovod's Compression.fp16
 _CONTENDERS = {
-    "TensorFlow": None,
+    _TENSORFLOW: None,
+    _TENSORFLOW_FLOAT16: None,
     "tf_gc, uncompressed": tf_gc.Policy(),
     "3LC, s = 1": tf_gc.ThreeLC(1.0),
     "3LC, s = 1.75": tf_gc.ThreeLC(1.75),
@@ -63,6 +66,10 @@ def _slug(name):
     return "".join(character if character.isalnum() else "_" for character in name)
 
 
+def _all_reduce(gradients):
+    return tf.distribute.get_replica_context().all_reduce("SUM", gradients)
+
+
 class _Contender:
     """One way to reduce gradients of one size, and its times so far."""
 
@@ -76,13 +83,15 @@ class _Contender:
                 for i in range(_VARIABLES.value)
             ]
         self._taken = self._bytes = self._values = 0
-        self._bits = 32.0
+        self._bits = 16.0 if name == _TENSORFLOW_FLOAT16 else 32.0
         self._step = tf.function(lambda gradients: strategy.run(self._reduce, args=(gradients,)))
 
     def _reduce(self, gradients):
-        if _CONTENDERS[self.name] is None:
-            context = tf.distribute.get_replica_context()
-            return context.all_reduce("SUM", [tf.identity(gradient) for gradient in gradients])
+        if self.name == _TENSORFLOW:
+            return _all_reduce([tf.identity(gradient) for gradient in gradients])
+        if self.name == _TENSORFLOW_FLOAT16:
+            sums = _all_reduce([tf.cast(gradient, tf.float16) for gradient in gradients])
+            return [tf.cast(gradient, tf.float32) for gradient in sums]
         reduced = self._strategy.reduce_gradients(zip(gradients, self._variables, strict=True))
         return [gradient for gradient, _ in reduced]
 

@@ -46,6 +46,9 @@ _POLICIES = {
     "top-k": tf_gc.TopK(0.01),
 }
 _SYSTEMS = flags.DEFINE_list("systems", list(_POLICIES), f"Of {', '.join(_POLICIES)}.")
+flags.register_validator(
+    "systems", lambda names: set(names) <= set(_POLICIES), f"are of {', '.join(_POLICIES)}"
+)
 _REPORT = flags.DEFINE_string("report", None, "For workers: the file to write the figures to.")
 
 # As those of large models; malloc gives back to the system what is larger than 32 MiB.
@@ -121,7 +124,7 @@ def _launch(system):
             ],
             check=True,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"},
         )
         return json.loads(pathlib.Path(report).read_text(encoding="utf-8"))
 

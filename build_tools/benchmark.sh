@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the figures of docs/performance.md: make benchmark, on an idle machine.
+# Prints the figures of docs/performance.md and docs/scale.md: make benchmark, on an idle machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,8 +18,13 @@ bazel-bin/benchmarks/parameter_server_load_benchmark --benchmark_min_time=3
 
 launch=(.venv/bin/tf_gc-launch --workers 2)
 "${launch[@]}" benchmarks/all_reduce_benchmark.py
+.venv/bin/tf_gc-launch --workers 12 benchmarks/all_reduce_benchmark.py \
+  --mebibytes 4 --variables 10 --turns 2 --steps 6
+.venv/bin/python benchmarks/memory_benchmark.py
 if [ "$(id -u)" = 0 ]; then
   "${launch[@]}" --bandwidth 100mbit benchmarks/all_reduce_benchmark.py --turns 2 --steps 5
+  .venv/bin/python benchmarks/all_reduce_chart.py --out docs/performance/all_reduce.png
+  .venv/bin/python benchmarks/overlap_profile.py --out docs/scale/overlap.png
 fi
 
 servers=(.venv/bin/tf_gc-launch --workers 3 --ps 1)
