@@ -68,6 +68,17 @@ struct IndexPackingTable {
                         int low_bits, int32_t* indices);
 };
 
+struct LanePackingTable {
+  void (*pack_bytes)(const uint8_t* lanes, int64_t n, int bits,
+                     uint8_t* packed);
+  void (*pack_words)(const uint16_t* lanes, int64_t n, int bits,
+                     uint8_t* packed);
+  void (*unpack_bytes)(const uint8_t* packed, int64_t n, int bits,
+                       uint8_t* lanes);
+  void (*unpack_words)(const uint8_t* packed, int64_t n, int bits,
+                       uint16_t* lanes);
+};
+
 struct PhiloxTable {
   void (*fill)(Seed seed, uint64_t first, int64_t blocks, uint32_t* words);
 };
@@ -116,6 +127,19 @@ using ThreeLcDecodeFunction = bool(const uint8_t* payload, int64_t size,
 // The values that are added in float32, and in how many parts.
 inline constexpr int64_t kMagnitudeBlock = 4096;
 inline constexpr int kMagnitudeLanes = 32;
+
+struct ThcKernelTable {
+  double (*sum_of_squares)(const float* values, int64_t n);
+  void (*divide)(float* values, int64_t n, float divisor);
+  // values = limit * levels[index], of up to 256 levels.
+  void (*decode_indices)(const uint8_t* indices, int64_t n, const float* levels,
+                         int num_levels, float limit, float* values);
+  // values = limit * (sum * step - offset).
+  void (*decode_bytes)(const uint8_t* sums, int64_t n, float limit, float step,
+                       float offset, float* values);
+  void (*decode_words)(const uint16_t* sums, int64_t n, float limit, float step,
+                       float offset, float* values);
+};
 
 struct ThreeLcTable {
   float (*max_abs_sum)(const float* values, const float* residual, int64_t n,
@@ -195,6 +219,7 @@ struct TopKTable {
   extern const ChunkArgmaxTable kChunkArgmaxTable;               \
   extern const HadamardTable kHadamardTable;                     \
   extern const IndexPackingTable kIndexPackingTable;             \
+  extern const LanePackingTable kLanePackingTable;               \
   extern const PhiloxTable kPhiloxTable;                         \
   extern const QuarticTable kQuarticTable;                       \
   extern const SecondMomentTable kSecondMomentTable;             \
@@ -202,6 +227,7 @@ struct TopKTable {
   extern const StochasticQuantizeTable kStochasticQuantizeTable; \
   extern const TableSumTable kTableSumTable;                     \
   extern const TernaryTable kTernaryTable;                       \
+  extern const ThcKernelTable kThcKernelTable;                   \
   extern const ThreeLcTable kThreeLcTable;                       \
   extern const TopKTable kTopKTable;                             \
   extern const ZeroRunTable kZeroRunTable;                       \

@@ -1,11 +1,12 @@
 #include "ops/kernels/thc.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "ops/kernels/bit_packing.h"
+#include "ops/kernels/dispatch.h"
 #include "ops/kernels/hadamard.h"
+#include "ops/kernels/kernel_table.h"
 #include "ops/kernels/stochastic_quantize.h"
 
 namespace tf_gc::kernels {
@@ -16,6 +17,18 @@ constexpr int64_t kPaddingPart = 128;
 // The values of a unit of work, which stay in the first-level cache between two
 // passes: whole bytes of packed indices, and whole blocks or parts of one.
 constexpr int64_t kUnit = 4096;
+
+const ThcKernelTable& Table() { return TF_GC_ACTIVE_TABLE(kThcKernelTable); }
+
+void DecodeSums(const uint8_t* sums, int64_t n, float limit, float step,
+                float offset, float* values) {
+  Table().decode_bytes(sums, n, limit, step, offset, values);
+}
+
+void DecodeSums(const uint16_t* sums, int64_t n, float limit, float step,
+                float offset, float* values) {
+  Table().decode_words(sums, n, limit, step, offset, values);
+}
 
 // Calls work(part) for parts that make up all blocks.
 template <typename Work>
@@ -49,19 +62,7 @@ ThcTable::ThcTable(std::vector<uint16_t> integers_of_table)
 }
 
 double SumOfSquares(const float* values, int64_t n) {
-  // As many sums as the processor can add up side by side, and a fixed number:
-  // the result does not depend on the instruction set.
-  constexpr int kSums = 8;
-  double sums[kSums] = {};
-  int64_t i = 0;
-  for (; i + kSums <= n; i += kSums) {
-    for (int k = 0; k < kSums; ++k) {
-      const double value = values[i + k];
-      sums[k] += value * value;
-    }
-  }
-  for (; i < n; ++i) sums[0] += double{values[i]} * values[i];
-  return std::accumulate(sums, sums + kSums, 0.0);
+  return Table().sum_of_squares(values, n);
 }
 
 // Calls work(limit, offset, length) for parts of blocks, and then
@@ -91,8 +92,10 @@ void ThcPart::Quantize(const ThcTable& table, Seed rounding,
                          first_, rotated);
   ForEachUnit(
       [=](float limit, int64_t offset, int64_t length) {
-        for (int64_t i = offset; i < offset + length; ++i) {
-          rotated[i] = limit > 0 ? rotated[i] / limit : 0;
+        if (limit > 0) {
+          Table().divide(rotated + offset, length, limit);
+        } else {
+          std::fill_n(rotated + offset, length, 0.0f);
         }
       },
       [&](int64_t offset, int64_t length) {
@@ -105,15 +108,14 @@ void ThcPart::Quantize(const ThcTable& table, Seed rounding,
 
 void ThcPart::Decode(const ThcTable& table, const uint8_t* packed,
                      float* values) const {
-  const float* const of_index = table.levels.data();
+  const int num_levels = static_cast<int>(table.levels.size());
   ForEachUnit(
       [&](float limit, int64_t offset, int64_t length) {
         uint8_t indices[kUnit];
         UnpackBits(packed + PackedSize(offset, table.bits), length, table.bits,
                    indices);
-        for (int64_t i = 0; i < length; ++i) {
-          values[offset + i] = limit * of_index[indices[i]];
-        }
+        Table().decode_indices(indices, length, table.levels.data(), num_levels,
+                               limit, values + offset);
       },
       [](int64_t, int64_t) {});
   InverseTransform(values);
@@ -126,9 +128,8 @@ void ThcPart::DecodeSums(const Lane* sums, int64_t granularity, int64_t workers,
   const float offset_of_sum = static_cast<float>(workers);
   ForEachUnit(
       [=](float limit, int64_t offset, int64_t length) {
-        for (int64_t i = offset; i < offset + length; ++i) {
-          values[i] = limit * (sums[i] * step - offset_of_sum);
-        }
+        kernels::DecodeSums(sums + offset, length, limit, step, offset_of_sum,
+                            values + offset);
       },
       [](int64_t, int64_t) {});
   InverseTransform(values);

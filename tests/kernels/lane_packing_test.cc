@@ -14,7 +14,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-TEST(LanePackingTest, LanesHaveTheBitsOfTheLargest) {
+TEST(LaneBitsTest, LanesHaveTheBitsOfTheLargest) {
   for (const auto& [largest, bits] :
        std::vector<std::pair<int64_t, int>>{{0, 1},
                                             {1, 1},
@@ -28,7 +28,11 @@ TEST(LanePackingTest, LanesHaveTheBitsOfTheLargest) {
   }
 }
 
-TEST(LanePackingTest, LanesFollowEachOtherFromTheLowestBit) {
+class LanePackingTest : public InstructionSetTest {};
+
+TF_GC_FOR_ALL_INSTRUCTION_SETS(LanePackingTest);
+
+TEST_P(LanePackingTest, LanesFollowEachOtherFromTheLowestBit) {
   Bytes packed(3);
   PackLanes(std::vector<uint16_t>{0x3ff, 0x001}.data(), 2, 10, packed.data());
   EXPECT_EQ(packed, (Bytes{0xff, 0x07, 0x00}));
@@ -46,7 +50,7 @@ Bytes SlowPack(const std::vector<Lane>& lanes, int bits) {
 
 template <typename Lane>
 void ExpectPacks(int bits) {
-  for (int64_t n = 0; n <= 40; ++n) {
+  for (int64_t n = 0; n <= 160; ++n) {
     SCOPED_TRACE(testing::Message() << n << " lanes of " << bits << " bits");
     std::vector<Lane> lanes(n);
     for (int64_t i = 0; i < n; ++i) {
@@ -64,7 +68,7 @@ void ExpectPacks(int bits) {
   }
 }
 
-TEST(LanePackingTest, PacksAndUnpacksLanesOfAnyWidth) {
+TEST_P(LanePackingTest, PacksAndUnpacksLanesOfAnyWidth) {
   for (int bits = 1; bits <= 8; ++bits) ExpectPacks<uint8_t>(bits);
   for (int bits = 1; bits <= 16; ++bits) ExpectPacks<uint16_t>(bits);
 }
