@@ -256,14 +256,10 @@ void ThcBucket::QuantizePart(const ThcPart& part, int64_t n, float* room,
   ForEachSegment(part.first(), n, [&](const Segment& segment) {
     FromUnits(segment, room);
     const FeedbackVariable& variable = variables_[segment.variable];
-    const float* const values = variable.values + segment.begin;
-    const float* const residual = variable.residual + segment.begin;
-    float* const new_residual = variable.new_residual + segment.begin;
-    const float* const own = room + segment.offset;
-#pragma GCC ivdep
-    for (int64_t i = 0; i < segment.length; ++i) {
-      new_residual[i] = values[i] + residual[i] - own[i];
-    }
+    kernels::Undelivered(variable.values + segment.begin,
+                         variable.residual + segment.begin,
+                         room + segment.offset, segment.length,
+                         variable.new_residual + segment.begin);
   });
 }
 
@@ -278,9 +274,7 @@ void ThcBucket::Deliver(int64_t first, const Lane* sums, float* room) {
       return;
     }
     FromUnits(segment, room);
-    for (int64_t i = 0; i < segment.length; ++i) {
-      reduced[i] = room[segment.offset + i] / divisor_;
-    }
+    kernels::Divide(room + segment.offset, segment.length, divisor_, reduced);
     KeepRounding(segment, room + segment.offset);
   });
 }

@@ -130,7 +130,10 @@ inline constexpr int kMagnitudeLanes = 32;
 
 struct ThcKernelTable {
   double (*sum_of_squares)(const float* values, int64_t n);
-  void (*divide)(float* values, int64_t n, float divisor);
+  void (*divide)(const float* values, int64_t n, float divisor,
+                 float* quotients);
+  void (*undelivered)(const float* values, const float* residual,
+                      const float* delivered, int64_t n, float* undelivered);
   // values = limit * levels[index], of up to 256 levels.
   void (*decode_indices)(const uint8_t* indices, int64_t n, const float* levels,
                          int num_levels, float limit, float* values);

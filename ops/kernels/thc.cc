@@ -65,6 +65,15 @@ double SumOfSquares(const float* values, int64_t n) {
   return Table().sum_of_squares(values, n);
 }
 
+void Divide(const float* values, int64_t n, float divisor, float* quotients) {
+  Table().divide(values, n, divisor, quotients);
+}
+
+void Undelivered(const float* values, const float* residual,
+                 const float* delivered, int64_t n, float* undelivered) {
+  Table().undelivered(values, residual, delivered, n, undelivered);
+}
+
 // Calls work(limit, offset, length) for parts of blocks, and then
 // pass(offset, length) for the unit that these make up, offsets being in the
 // part.
@@ -93,7 +102,7 @@ void ThcPart::Quantize(const ThcTable& table, Seed rounding,
   ForEachUnit(
       [=](float limit, int64_t offset, int64_t length) {
         if (limit > 0) {
-          Table().divide(rotated + offset, length, limit);
+          Divide(rotated + offset, length, limit, rotated + offset);
         } else {
           std::fill_n(rotated + offset, length, 0.0f);
         }

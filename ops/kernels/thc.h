@@ -98,6 +98,12 @@ inline constexpr int64_t kThcDecodeCost = 4;
 // The sum of n squares, in float64.
 double SumOfSquares(const float* values, int64_t n);
 
+// Of n values each; the result may be any of the arguments.
+void Divide(const float* values, int64_t n, float divisor, float* quotients);
+// undelivered = values + residual - delivered.
+void Undelivered(const float* values, const float* residual,
+                 const float* delivered, int64_t n, float* undelivered);
+
 // Writes the PackedSize(blocks.padded(), bits) bytes of the packed indices.
 // `values` are blocks.padded(), `limits` one a block. `rotated` has room for
 // blocks.padded() values, which become undefined; it may be `values`.

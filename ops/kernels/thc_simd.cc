@@ -26,8 +26,17 @@ double SumOfSquares(const float* values, int64_t n) {
   return total;
 }
 
-void Divide(float* values, int64_t n, float divisor) {
-  for (int64_t i = 0; i < n; ++i) values[i] /= divisor;
+void Divide(const float* values, int64_t n, float divisor, float* quotients) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) quotients[i] = values[i] / divisor;
+}
+
+void Undelivered(const float* values, const float* residual,
+                 const float* delivered, int64_t n, float* undelivered) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    undelivered[i] = values[i] + residual[i] - delivered[i];
+  }
 }
 
 template <int kSize>
@@ -63,8 +72,9 @@ void DecodeSums(const Lane* sums, int64_t n, float limit, float step,
 
 }  // namespace
 
-const ThcKernelTable kThcKernelTable = {SumOfSquares, Divide, DecodeIndices,
-                                        DecodeSums<uint8_t>,
-                                        DecodeSums<uint16_t>};
+const ThcKernelTable kThcKernelTable = {
+    SumOfSquares,        Divide,
+    Undelivered,         DecodeIndices,
+    DecodeSums<uint8_t>, DecodeSums<uint16_t>};
 
 }  // namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET
