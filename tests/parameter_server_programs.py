@@ -23,6 +23,7 @@ from tensorflow.python.framework import op_callbacks
 from tf_gc.strategy import message_pieces, parameter_server, pulled_variable, second_moments
 
 import tf_gc
+from tests.seeds import set_random_seed
 from tests.waiting import wait_until
 from tf_gc import ops
 
@@ -580,7 +581,7 @@ def fit(
         kwargs["variable_partitioner"] = (
             tf.distribute.experimental.partitioners.FixedShardsPartitioner(shards)
         )
-    tf_keras.utils.set_random_seed(0)
+    set_random_seed(0)
     strategy = make_strategy(**kwargs)
     model = _tf_keras_model(
         strategy,
@@ -618,7 +619,7 @@ def fit_embedding(embeddings=None, sparse_as_dense=False, shards=None, **kwargs)
     """tf_keras's fit of a model whose embedding has sparse gradients."""
     import tf_keras
 
-    tf_keras.utils.set_random_seed(0)
+    set_random_seed(0)
     policy = tf_gc.Policy(
         tf_gc.ThreeLC(),
         rules={"embedding": None} if embeddings else {},
@@ -905,7 +906,7 @@ def fit_and_save(directory, **kwargs):
     """
     import tf_keras
 
-    tf_keras.utils.set_random_seed(0)
+    set_random_seed(0)
     strategy = make_strategy(**kwargs)
     model = _tf_keras_model(strategy, dense_layers, adam)
     checkpoint = tf.train.Checkpoint(
@@ -956,7 +957,7 @@ def fit_until(directory, **kwargs):
     """
     import tf_keras
 
-    tf_keras.utils.set_random_seed(0)
+    set_random_seed(0)
     strategy = make_strategy(**kwargs)
     model = _tf_keras_model(strategy, dense_layers, adam)
     creator = tf_keras.utils.experimental.DatasetCreator(lambda context: dataset())

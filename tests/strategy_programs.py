@@ -17,6 +17,7 @@ from absl import logging
 from tf_gc.strategy import multi_worker_mirrored
 
 import tf_gc
+from tests.seeds import set_random_seed
 from tests.waiting import wait_until
 
 _SHAPE = (48, 64)  # large enough for the default policy to compress
@@ -305,7 +306,7 @@ def fit_with_an_overflow(compression, bad_rank, optimizer="SGD"):
     """Half precision with loss scaling; one worker's gradients overflow in one step."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
     keras = tf.keras
-    keras.utils.set_random_seed(0)
+    set_random_seed(0)
     keras.mixed_precision.set_global_policy("mixed_float16")
     try:
         with strategy.scope():
@@ -349,7 +350,7 @@ def _compiled(
 ):
     """A model of whichever Keras `tf.keras` is; its layers are built by `fit`."""
     keras = tf.keras
-    keras.utils.set_random_seed(0)
+    set_random_seed(0)
     with strategy.scope():
         model = _dict_model(keras) if structure == "dict" else _model(keras)
         model.compile(
