@@ -68,17 +68,6 @@ struct IndexPackingTable {
                         int low_bits, int32_t* indices);
 };
 
-struct LanePackingTable {
-  void (*pack_bytes)(const uint8_t* lanes, int64_t n, int bits,
-                     uint8_t* packed);
-  void (*pack_words)(const uint16_t* lanes, int64_t n, int bits,
-                     uint8_t* packed);
-  void (*unpack_bytes)(const uint8_t* packed, int64_t n, int bits,
-                       uint8_t* lanes);
-  void (*unpack_words)(const uint8_t* packed, int64_t n, int bits,
-                       uint16_t* lanes);
-};
-
 struct PhiloxTable {
   void (*fill)(Seed seed, uint64_t first, int64_t blocks, uint32_t* words);
 };
@@ -222,7 +211,6 @@ struct TopKTable {
   extern const ChunkArgmaxTable kChunkArgmaxTable;               \
   extern const HadamardTable kHadamardTable;                     \
   extern const IndexPackingTable kIndexPackingTable;             \
-  extern const LanePackingTable kLanePackingTable;               \
   extern const PhiloxTable kPhiloxTable;                         \
   extern const QuarticTable kQuarticTable;                       \
   extern const SecondMomentTable kSecondMomentTable;             \

@@ -14,7 +14,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-TEST(LaneBitsTest, LanesHaveTheBitsOfTheLargest) {
+TEST(LanePackingTest, LanesHaveTheBitsOfTheLargest) {
   for (const auto& [largest, bits] :
        std::vector<std::pair<int64_t, int>>{{0, 1},
                                             {1, 1},
@@ -28,11 +28,7 @@ TEST(LaneBitsTest, LanesHaveTheBitsOfTheLargest) {
   }
 }
 
-class LanePackingTest : public InstructionSetTest {};
-
-TF_GC_FOR_ALL_INSTRUCTION_SETS(LanePackingTest);
-
-TEST_P(LanePackingTest, LanesFollowEachOtherFromTheLowestBit) {
+TEST(LanePackingTest, LanesFollowEachOtherFromTheLowestBit) {
   Bytes packed(3);
   PackLanes(std::vector<uint16_t>{0x3ff, 0x001}.data(), 2, 10, packed.data());
   EXPECT_EQ(packed, (Bytes{0xff, 0x07, 0x00}));
@@ -68,7 +64,7 @@ void ExpectPacks(int bits) {
   }
 }
 
-TEST_P(LanePackingTest, PacksAndUnpacksLanesOfAnyWidth) {
+TEST(LanePackingTest, PacksAndUnpacksLanesOfAnyWidth) {
   for (int bits = 1; bits <= 8; ++bits) ExpectPacks<uint8_t>(bits);
   for (int bits = 1; bits <= 16; ++bits) ExpectPacks<uint16_t>(bits);
 }
