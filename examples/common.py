@@ -137,6 +137,9 @@ def _already_sharded(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    # There is nothing to tune, and the end of an iterator may wait for the thread that tunes it,
+    # which sleeps for up to a minute.
+    options.autotune.enabled = False
     return dataset.with_options(options)
 
 
