@@ -52,7 +52,6 @@ class Run(NamedTuple):
 RUNS = (
     Run("uncompressed", "none", "#000000", "-"),
     Run("3LC", "ThreeLC()", "#0072B2", "--"),
-    Run("3LC (s=1)", "ThreeLC(sparsity_multiplier=1.0)", "#D55E00", "-."),
     Run("3LC (s=1.75)", "ThreeLC(sparsity_multiplier=1.75)", "#009E73", ":"),
 )
 

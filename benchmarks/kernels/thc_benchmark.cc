@@ -15,10 +15,10 @@ namespace {
 constexpr int64_t kUnit = 4096;
 constexpr Seed kSigns = {1, 2}, kRounding = {3, 4};
 
-// That of 4 bits with the granularity 30, as thc.optimal_table has it.
+// tf_gc.thc.optimal_table(4, 30, 1 / 32).
 const ThcTable& Table() {
   static const auto* const table = new ThcTable(
-      {0, 4, 6, 8, 10, 11, 13, 14, 16, 17, 19, 20, 22, 24, 26, 30});
+      {0, 3, 5, 7, 9, 11, 13, 14, 15, 17, 19, 21, 23, 25, 27, 30});
   return *table;
 }
 

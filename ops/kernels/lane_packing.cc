@@ -36,8 +36,10 @@ constexpr uint64_t Mask(int field, int bits) {
   return mask;
 }
 
-// Fields of kField bits, of which the lowest kBits count, side by side.
-// (pext and pdep take hundreds of cycles on some processors.)
+// A word has fields of kField bits, and the lowest kBits of each count. Returns
+// these side by side: fields are joined in pairs until there is one. (The
+// instruction pext does it at once, but takes hundreds of cycles on some
+// processors.)
 template <int kField, int kBits>
 inline uint64_t Join(uint64_t fields) {
   if constexpr (kField == 64) {
@@ -49,6 +51,7 @@ inline uint64_t Join(uint64_t fields) {
   }
 }
 
+// The inverse of Join.
 template <int kField, int kBits>
 inline uint64_t Split(uint64_t joined) {
   if constexpr (kField == 64) {

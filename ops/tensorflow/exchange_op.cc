@@ -13,7 +13,7 @@
 #include "ops/collectives/patience.h"
 #include "ops/tensorflow/collective_transport.h"
 #include "ops/tensorflow/handles.h"
-#include "tensorflow/core/profiler/lib/traceme.h"
+#include "tsl/profiler/lib/traceme.h"
 
 namespace tf_gc {
 namespace {
@@ -25,8 +25,8 @@ using ::tensorflow::CollectiveParams;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::core::RefCountPtr;
-using ::tensorflow::profiler::TraceMe;
-using ::tensorflow::profiler::TraceMeEncode;
+using ::tsl::profiler::TraceMe;
+using ::tsl::profiler::TraceMeEncode;
 
 // The runtime resolves groups as part of instances. One instance serves every
 // call: each other would cost an RPC and an entry in its table for good.
