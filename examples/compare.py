@@ -191,7 +191,7 @@ def main(argv):
     console.print(f"digits on {FLAGS.workers} workers, {network}, {FLAGS.epochs} epochs")
     try:
         reports = train_all(console, on_links=problem is None)
-    except trainings.TrainingFailedError as error:
+    except (trainings.TrainingFailedError, network_namespaces.NetworkNamespaceError) as error:
         console.print(rich.markup.escape(str(error)), soft_wrap=True, highlight=False)
         return 1
     console.print(table(reports))
