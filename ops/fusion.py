@@ -8,7 +8,13 @@ each gradient what compression has left over before.
 import tensorflow as tf
 from tf_gc.ops.library import library
 
-__all__ = ["all_finite", "fuse_gradients", "store_residuals", "unfuse_gradients"]
+__all__ = [
+    "all_finite",
+    "fuse_gradients",
+    "mean_magnitudes",
+    "store_residuals",
+    "unfuse_gradients",
+]
 
 
 def all_finite(values, sizes, name=None):
@@ -27,6 +33,27 @@ def all_finite(values, sizes, name=None):
         that is ValueError where it is known while tracing.
     """
     return library.tf_gc_all_finite(values, sizes=sizes, name=name)
+
+
+def mean_magnitudes(values, sizes, name=None):
+    """Returns the mean of the magnitudes of each variable's values.
+
+        means[v] = sum |values of v| / sizes[v]
+
+    Args:
+      values: float32 tensor [n], the values of all variables, one after the other.
+      sizes: list of ints, the numbers of values of the variables, n in all.
+      name: Name of the op.
+
+    Returns:
+      float32 tensor [number of variables], the same bits on any number of threads;
+      0 for a variable without values.
+
+    Raises:
+      tf.errors.InvalidArgumentError: `values` has not n values. In a tf.function
+        that is ValueError where it is known while tracing.
+    """
+    return library.tf_gc_mean_magnitudes(values, sizes=sizes, name=name)
 
 
 def fuse_gradients(gradients, residuals, bucket, group_size, name=None):

@@ -6,6 +6,8 @@ __all__ = [
     "chunk_argmax",
     "magnitude_histogram",
     "pack_indices",
+    "scatter",
+    "scatter_update",
     "top_k_indices",
     "unpack_indices",
 ]
@@ -128,3 +130,51 @@ def unpack_indices(packed, count, size, name=None):
         is known while tracing.
     """
     return library.tf_gc_unpack_indices(packed, count, size, name=name)
+
+
+def scatter(indices, values, size, name=None):
+    """Adds up values at indices of a vector of zeros.
+
+        sums[i] = sum of the values[j] whose indices[j] = i
+
+    Values of one index are added one after the other. It does what
+    `tf.scatter_nd` does, which takes much longer for single values.
+
+    Args:
+      indices: int32 tensor [k], in 0 ... size - 1, in any order.
+      values: float32 tensor [k].
+      size: int32 or int64 scalar, the length of the result, at most 2^31 - 1.
+      name: Name of the op.
+
+    Returns:
+      float32 tensor [size].
+
+    Raises:
+      tf.errors.InvalidArgumentError: An index or `size` is out of range, or
+        there is not one value for each index. In a tf.function that is
+        ValueError where it is known while tracing.
+    """
+    return library.tf_gc_scatter(indices, values, size, name=name)
+
+
+def scatter_update(values, indices, others, name=None):
+    """Replaces the values at indices, in place where nothing else needs `values`.
+
+    Of equal indices the last counts. It does what `tf.tensor_scatter_nd_update`
+    does, which takes much longer for single values.
+
+    Args:
+      values: float32 tensor [n], n < 2^31.
+      indices: int32 tensor [k], in 0 ... n - 1, in any order.
+      others: float32 tensor [k].
+      name: Name of the op.
+
+    Returns:
+      float32 tensor [n].
+
+    Raises:
+      tf.errors.InvalidArgumentError: An index is out of range, or there is not
+        one value for each index. In a tf.function that is ValueError where it is
+        known while tracing.
+    """
+    return library.tf_gc_scatter_update(values, indices, others, name=name)

@@ -2,7 +2,36 @@
 
 from tf_gc.ops.library import library
 
-__all__ = ["sign_merge", "sign_pack", "sign_unpack"]
+__all__ = ["apply_signs", "sign_merge", "sign_pack", "sign_unpack"]
+
+
+def apply_signs(packed, magnitudes, values, sizes, workers, name=None):
+    """Gives signs that all workers share to all, and takes them off one's own values.
+
+        total = N m s,    residual = values - m s
+
+    with the signs s and magnitudes m. Marsit (Wu et al., DAC 2022), algorithm 1.
+
+    Args:
+      packed: uint8 tensor [ceil(n / 8)], s, as `sign_pack` packs them; the
+        padding does not matter.
+      magnitudes: float32 tensor, m: one of each variable, or one of each value.
+      values: float32 tensor [n], of all variables, one after the other; its
+        memory may become that of the residual.
+      sizes: list of ints, the numbers of values of the variables, n in all.
+      workers: int, N, at least 1.
+      name: Name of the op.
+
+    Returns:
+      total, float32 tensor [n], and residual, float32 tensor [n].
+
+    Raises:
+      tf.errors.InvalidArgumentError: A size does not fit. In a tf.function that
+        is ValueError where the shape of `values` is known while tracing.
+    """
+    return library.tf_gc_apply_signs(
+        packed, magnitudes, values, sizes=sizes, workers=workers, name=name
+    )
 
 
 def sign_pack(values, name=None):

@@ -281,6 +281,9 @@ class StoreResidualsOp : public OpKernel {
       std::atomic<bool>& kept = is_kept[segment.variable];
       if (!kept && !IsFinite(values + first, segment)) kept = true;
     });
+    if (sizes.size() == 1 && !is_kept[0] && Move(context, variables[0].get())) {
+      return;
+    }
     std::vector<float*> rooms(sizes.size());
     for (size_t v = 0; v < sizes.size(); ++v) {
       if (is_kept[v]) continue;
@@ -354,6 +357,18 @@ class StoreResidualsOp : public OpKernel {
     return absl::OkStatus();
   }
 
+  // Gives a variable the buffer of the input `residual`, if nothing else needs
+  // it.
+  static bool Move(OpKernelContext* context, Var* variable) {
+    const auto buffer = context->forward_input(
+        0, OpKernelContext::Params::kNoReservation, DT_FLOAT,
+        variable->tensor()->shape(), tensorflow::DEVICE_MEMORY,
+        tensorflow::AllocatorAttributes());
+    if (buffer == nullptr) return false;
+    *variable->tensor() = *buffer;
+    return true;
+  }
+
   // Who has read the variable keeps what it has read: then a fresh buffer takes
   // the place of the variable's.
   static absl::Status PrepareToWrite(OpKernelContext* context, Var* variable,
@@ -370,9 +385,11 @@ class StoreResidualsOp : public OpKernel {
   }
 };
 
-class AllFiniteOp : public OpKernel {
+// An op whose first input has the values of variables of the attribute `sizes`,
+// and whose output has one number for each.
+class ByVariableOp : public OpKernel {
  public:
-  explicit AllFiniteOp(OpKernelConstruction* context) : OpKernel(context) {
+  explicit ByVariableOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("sizes", &sizes_));
     for (const int64_t size : sizes_) {
       OP_REQUIRES(context, size >= 0,
@@ -380,31 +397,95 @@ class AllFiniteOp : public OpKernel {
     }
   }
 
-  void Compute(OpKernelContext* context) override {
-    const Tensor& input = context->input(0);
-    OP_REQUIRES_OK(context, CheckVector(input, "values"));
-    OP_REQUIRES(context, input.NumElements() == Sum(sizes_),
+  void Compute(OpKernelContext* context) final {
+    const Tensor& values = context->input(0);
+    OP_REQUIRES_OK(context, CheckVector(values, "values"));
+    OP_REQUIRES(context, values.NumElements() == Sum(sizes_),
                 absl::InvalidArgumentError(absl::StrCat(
                     "values must have the ", Sum(sizes_),
-                    " values of `sizes`, got ", input.NumElements())));
-    const float* const values = input.flat<float>().data();
-    Flags non_finite(sizes_.size());
-    ForEachSegment(context, sizes_, [&](const Segment& segment, int64_t first) {
-      if (!IsFinite(values + first, segment)) {
-        non_finite[segment.variable] = true;
-      }
-    });
-    Tensor* finite;
-    OP_REQUIRES_OK(
-        context,
-        context->allocate_output(
-            0, TensorShape({static_cast<int64_t>(sizes_.size())}), &finite));
+                    " values of `sizes`, got ", values.NumElements())));
+    const TensorShape shape({static_cast<int64_t>(sizes_.size())});
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &output));
+    ComputeEach(context, values.flat<float>().data(), output);
+  }
+
+ protected:
+  const std::vector<int64_t>& sizes() const { return sizes_; }
+
+ private:
+  virtual void ComputeEach(OpKernelContext* context, const float* values,
+                           Tensor* output) const = 0;
+
+  std::vector<int64_t> sizes_;
+};
+
+class AllFiniteOp : public ByVariableOp {
+ public:
+  using ByVariableOp::ByVariableOp;
+
+ private:
+  void ComputeEach(OpKernelContext* context, const float* values,
+                   Tensor* finite) const override {
+    Flags non_finite(sizes().size());
+    ForEachSegment(context, sizes(),
+                   [&](const Segment& segment, int64_t first) {
+                     if (!IsFinite(values + first, segment)) {
+                       non_finite[segment.variable] = true;
+                     }
+                   });
     std::transform(non_finite.begin(), non_finite.end(),
                    finite->flat<bool>().data(), std::logical_not<bool>());
   }
+};
+
+// The sum of |value|. Adds kLanes sums side by side, which become vectors, for
+// kRow values, and the rows' sums in double.
+double SumMagnitudes(const float* values, int64_t n) {
+  constexpr int64_t kLanes = 16, kRow = 1 << 12;
+  double sum = 0;
+  for (int64_t begin = 0; begin < n; begin += kRow) {
+    const float* const row = values + begin;
+    const int64_t length = std::min(kRow, n - begin);
+    float lanes[kLanes] = {};
+    int64_t i = 0;
+    for (; i + kLanes <= length; i += kLanes) {
+      for (int64_t j = 0; j < kLanes; ++j) lanes[j] += std::abs(row[i + j]);
+    }
+    for (; i < length; ++i) lanes[i % kLanes] += std::abs(row[i]);
+    sum += std::accumulate(lanes, lanes + kLanes, 0.0);
+  }
+  return sum;
+}
+
+class MeanMagnitudesOp : public ByVariableOp {
+ public:
+  using ByVariableOp::ByVariableOp;
 
  private:
-  std::vector<int64_t> sizes_;
+  void ComputeEach(OpKernelContext* context, const float* values,
+                   Tensor* means) const override {
+    // Those of each variable's segments, in their order.
+    std::vector<std::vector<double>> sums;
+    for (const int64_t size : sizes()) {
+      sums.emplace_back(size / kPieceValues + 2);
+    }
+    ForEachSegment(context, sizes(),
+                   [&](const Segment& segment, int64_t first) {
+                     sums[segment.variable][NumberOf(segment)] =
+                         SumMagnitudes(values + first, segment.length);
+                   });
+    for (size_t v = 0; v < sizes().size(); ++v) {
+      const double sum = std::accumulate(sums[v].begin(), sums[v].end(), 0.0);
+      means->flat<float>()(v) = static_cast<float>(
+          sum / static_cast<double>(std::max<int64_t>(sizes()[v], 1)));
+    }
+  }
+
+  // In its variable: a first segment may be shorter than a piece, and a last one.
+  static int64_t NumberOf(const Segment& segment) {
+    return (segment.begin + kPieceValues - 1) / kPieceValues;
+  }
 };
 
 template <typename T>
@@ -483,6 +564,7 @@ class UnfuseGradientsOp : public OpKernel {
 };
 
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>AllFinite", AllFiniteOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>MeanMagnitudes", MeanMagnitudesOp);
 TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>FuseGradients", FuseGradientsOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>StoreResiduals", StoreResidualsOp);
 TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>UnfuseGradients", UnfuseGradientsOp);

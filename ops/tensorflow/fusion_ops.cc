@@ -64,7 +64,9 @@ absl::Status StoreResidualsShape(InferenceContext* c) {
   return CheckFiniteShape(c, last, last - 1);
 }
 
-absl::Status AllFiniteShape(InferenceContext* c) {
+// Of an op whose first input has the values of variables of `sizes`, and whose
+// first output has one number for each.
+absl::Status ByVariableShape(InferenceContext* c) {
   std::vector<int64_t> sizes;
   TF_RETURN_IF_ERROR(c->GetAttr("sizes", &sizes));
   if (std::any_of(sizes.begin(), sizes.end(),
@@ -144,12 +146,26 @@ REGISTER_OP("TfGc>AllFinite")
     .Input("values: float")
     .Output("finite: bool")
     .Attr("sizes: list(int)")
-    .SetShapeFn(AllFiniteShape)
+    .SetShapeFn(ByVariableShape)
     .Doc(R"doc(
 Says which variables have finite values alone.
 
 values: A vector of the values of all variables, one after the other.
 finite: A vector of one flag per variable.
+sizes: The numbers of values of the variables.
+)doc");
+
+REGISTER_OP("TfGc>MeanMagnitudes")
+    .Input("values: float")
+    .Output("means: float")
+    .Attr("sizes: list(int)")
+    .SetShapeFn(ByVariableShape)
+    .Doc(R"doc(
+The mean of the magnitudes of each variable's values.
+
+values: A vector of the values of all variables, one after the other.
+means: A vector of one mean per variable, the same bits on any number of
+  threads; 0 for a variable without values.
 sizes: The numbers of values of the variables.
 )doc");
 

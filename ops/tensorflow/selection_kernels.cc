@@ -1,11 +1,16 @@
 // Selection and the packing of indices on the CPU: checks of the inputs around
 // ops/kernels.
 
+#include <algorithm>
 #include <cstdint>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "ops/kernels/chunk_argmax.h"
+#include "ops/kernels/denormals.h"
 #include "ops/kernels/index_packing.h"
 #include "ops/kernels/magnitude_histogram.h"
+#include "ops/kernels/parallel.h"
 #include "ops/kernels/top_k.h"
 #include "ops/tensorflow/inputs.h"
 #include "ops/tensorflow/registration.h"
@@ -125,6 +130,87 @@ class UnpackIndicesOp : public OpKernel {
   }
 };
 
+// Of the inputs `indices` and the values for them: fails if their numbers
+// differ, or if an index is not below `size`.
+absl::Status CheckIndexed(const Tensor& indices, const Tensor& values,
+                          int64_t size) {
+  TF_RETURN_IF_ERROR(CheckVector(indices, "indices"));
+  if (values.shape() != indices.shape()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "there must be one value for each of ", indices.NumElements(),
+        " indices, got shape ", values.shape().DebugString()));
+  }
+  const auto places = indices.flat<int32_t>();
+  // As an unsigned number, what is negative is too large.
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < places.size(); ++i) {
+    largest = std::max(largest, static_cast<uint32_t>(places(i)));
+  }
+  if (places.size() == 0 || largest < size) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("indices must be in 0 ... ", size - 1, ", got ",
+                   static_cast<int32_t>(largest)));
+}
+
+class ScatterOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& indices = context->input(0);
+    const Tensor& values = context->input(1);
+    int64_t size;
+    OP_REQUIRES_OK(context, ReadWithin(context->input(2), "size", 0,
+                                       kernels::kMaxPackedSize, &size));
+    OP_REQUIRES_OK(context, CheckIndexed(indices, values, size));
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(0, TensorShape({size}), &output));
+    float* const sums = output->flat<float>().data();
+    constexpr int64_t kUnit = 1 << 12;
+    kernels::ParallelForUnits(IntraOpThreads(context), size, kUnit, /*cost=*/1,
+                              [=](int64_t begin, int64_t end) {
+                                std::fill(sums + begin, sums + end, 0.0f);
+                              });
+    const auto places = indices.flat<int32_t>();
+    const auto added = values.flat<float>();
+    const kernels::KeepDenormals keep_denormals;
+    for (int64_t i = 0; i < places.size(); ++i) sums[places(i)] += added(i);
+  }
+};
+
+class ScatterUpdateOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& values = context->input(0);
+    const Tensor& indices = context->input(1);
+    const Tensor& others = context->input(2);
+    OP_REQUIRES_OK(context, CheckValues(values));
+    const int64_t n = values.NumElements();
+    OP_REQUIRES_OK(context, CheckIndexed(indices, others, n));
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output(
+                                {0}, 0, values.shape(), &output));
+    const float* const before = values.flat<float>().data();
+    float* const updated = output->flat<float>().data();
+    if (updated != before) {
+      constexpr int64_t kUnit = 1 << 12;
+      kernels::ParallelForUnits(
+          IntraOpThreads(context), n, kUnit, /*cost=*/1,
+          [=](int64_t begin, int64_t end) {
+            std::copy(before + begin, before + end, updated + begin);
+          });
+    }
+    const auto places = indices.flat<int32_t>();
+    const auto put = others.flat<float>();
+    for (int64_t i = 0; i < places.size(); ++i) updated[places(i)] = put(i);
+  }
+};
+
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>Scatter", ScatterOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>ScatterUpdate", ScatterUpdateOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>PackIndices", PackIndicesOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>UnpackIndices", UnpackIndicesOp);
 

@@ -110,6 +110,31 @@ absl::Status UnpackIndicesShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+// Of inputs that are the vectors of indices and of their values.
+absl::Status CheckIndexed(InferenceContext* c, int indices, int values) {
+  ShapeHandle first, second, merged;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(indices), 1, &first));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(values), 1, &second));
+  return c->Merge(first, second, &merged);
+}
+
+absl::Status ScatterShape(InferenceContext* c) {
+  int64_t size;
+  TF_RETURN_IF_ERROR(CheckIndexed(c, 0, 1));
+  TF_RETURN_IF_ERROR(
+      ConstantInput(c, 2, "size", 0, kernels::kMaxPackedSize, &size));
+  c->set_output(0, c->Vector(size));
+  return absl::OkStatus();
+}
+
+absl::Status ScatterUpdateShape(InferenceContext* c) {
+  ShapeHandle values;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &values));
+  TF_RETURN_IF_ERROR(CheckIndexed(c, 1, 2));
+  c->set_output(0, values);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 REGISTER_OP("TfGc>TopKIndices")
@@ -196,6 +221,38 @@ packed: A vector of as many bytes as `count` and `size` ask for.
 count: The number of indices, a scalar, 0 ... size.
 size: What all indices are below, a scalar, at most 2^31 - 1.
 indices: The indices, strictly ascending, in 0 ... size - 1.
+)doc");
+
+REGISTER_OP("TfGc>Scatter")
+    .Input("indices: int32")
+    .Input("values: float")
+    .Input("size: Tsize")
+    .Output("sums: float")
+    .Attr("Tsize: {int32, int64} = DT_INT32")
+    .SetShapeFn(ScatterShape)
+    .Doc(R"doc(
+Adds up values at indices of a vector of zeros.
+
+indices: A vector of indices, in any order, in 0 ... size - 1.
+values: A vector of one value for each index.
+size: The length of the result, a scalar, at most 2^31 - 1.
+sums: A vector: the sum of the values of each index, one after the other.
+)doc");
+
+REGISTER_OP("TfGc>ScatterUpdate")
+    .Input("values: float")
+    .Input("indices: int32")
+    .Input("others: float")
+    .Output("updated: float")
+    .SetShapeFn(ScatterUpdateShape)
+    .Doc(R"doc(
+Replaces the values at indices, in the input's memory where nothing else needs it.
+
+values: A vector.
+indices: A vector of indices of `values`, in any order.
+others: A vector of one value for each index.
+updated: The vector with these values at the indices; of equal indices the last
+  counts.
 )doc");
 
 }  // namespace tf_gc

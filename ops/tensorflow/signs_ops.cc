@@ -1,6 +1,8 @@
 // The ops of signs: declarations, shapes and documentation.
 
 #include <cstdint>
+#include <numeric>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -60,6 +62,22 @@ absl::Status SignMergeShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+absl::Status ApplySignsShape(InferenceContext* c) {
+  std::vector<int64_t> sizes;
+  TF_RETURN_IF_ERROR(c->GetAttr("sizes", &sizes));
+  ShapeHandle vector, values;
+  DimensionHandle size;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &vector));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &vector));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &values));
+  TF_RETURN_IF_ERROR(c->WithValue(
+      c->Dim(values, 0),
+      std::accumulate(sizes.begin(), sizes.end(), int64_t{0}), &size));
+  c->set_output(0, c->Vector(size));
+  c->set_output(1, c->Vector(size));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 REGISTER_OP("TfGc>SignPack")
@@ -87,6 +105,26 @@ Unpacks what SignPack has packed.
 packed: A vector of ceil(size / 8) bytes, with padding bits of 0.
 size: The number of values, a scalar.
 values: A vector: 1 where the bit is 1, else -1.
+)doc");
+
+REGISTER_OP("TfGc>ApplySigns")
+    .Input("packed: uint8")
+    .Input("magnitudes: float")
+    .Input("values: float")
+    .Output("total: float")
+    .Output("residual: float")
+    .Attr("sizes: list(int)")
+    .Attr("workers: int >= 1")
+    .SetShapeFn(ApplySignsShape)
+    .Doc(R"doc(
+What workers make of signs that all of them share (Marsit, algorithm 1).
+
+packed: The signs s of the n values of a bucket, as SignPack packs them.
+magnitudes: A vector of the magnitude m of each variable, or of each value.
+values: A vector of the n values.
+total: workers m s.
+residual: values - m s.
+sizes: The numbers of values of the variables, n in all.
 )doc");
 
 REGISTER_OP("TfGc>SignMerge")

@@ -208,6 +208,39 @@ class AllFiniteTest(OpTestCase):
         self.assert_invalid("at least 0", ops.all_finite, [1.0], [2, -1])
 
 
+class MeanMagnitudesTest(OpTestCase):
+    @parameterized.named_parameters(*MODES)
+    def test_by_hand(self, compile_function):
+        values = tf.constant([1.0, -2.0, -5.0])
+        means = compile_function(lambda x: ops.mean_magnitudes(x, [2, 0, 1]))(values)
+        self.assertEqual(means.numpy().tolist(), [1.5, 0, 5])
+
+    @hypothesis.given(st.lists(st.integers(0, 200000), min_size=1, max_size=5))
+    @hypothesis.settings(max_examples=20)
+    def test_is_the_mean_within_float32(self, sizes):
+        values = testing.gaussian(sum(sizes))
+        parts = np.split(np.abs(values.astype(np.float64)), np.cumsum(sizes)[:-1])
+        expected = [part.mean() if part.size else 0 for part in parts]
+        np.testing.assert_allclose(ops.mean_magnitudes(values, sizes), expected, rtol=1e-6)
+
+    def test_any_number_of_threads_gives_the_same_bits(self):
+        sizes = [3, 10**6, 0, 12345]
+        self.assert_same_on_any_threads(
+            lambda x: [ops.mean_magnitudes(x, sizes)], testing.gaussian(sum(sizes))
+        )
+
+    def test_what_is_not_finite_is_so_in_its_variable_alone(self):
+        means = ops.mean_magnitudes([1.0, np.nan, -np.inf], [1, 1, 1]).numpy()
+        np.testing.assert_array_equal(means, [1, np.nan, np.inf])
+
+    def test_wrong_sizes(self):
+        wrong = [1.0, 2.0], [1, 2]
+        self.assert_invalid("values must have the 3 values", ops.mean_magnitudes, *wrong)
+        self.assert_invalid("at least 0", ops.mean_magnitudes, [1.0], [2, -1])
+        shape = traced(lambda x: ops.mean_magnitudes(x, [2, 3]), tf.TensorSpec(None)).shape
+        self.assertEqual(shape, [2])
+
+
 class StoreResidualsTest(OpTestCase):
     @parameterized.named_parameters(*MODES)
     def test_by_hand(self, compile_function):
@@ -277,6 +310,35 @@ class StoreResidualsTest(OpTestCase):
         ops.store_residuals(vector, [residual.handle], [True])
         residual.assign_add([1.0, 1.0])
         self.assertEqual(vector.numpy().tolist(), [3, 4])
+
+    def test_a_vector_that_nothing_else_needs_becomes_the_variables_buffer(self):
+        residual = tf.Variable([[1.0, 2.0]])
+
+        @tf.function
+        def store(vector):
+            ops.store_residuals(vector + 1, [residual.handle], [True])
+
+        vector = tf.constant([3.0, 4.0])
+        store(vector)
+        self.assertEqual(residual.numpy().tolist(), [[4, 5]])
+        residual.assign_add([[1.0, 1.0]])
+        store(vector)
+        self.assertEqual(residual.numpy().tolist(), [[4, 5]])
+        self.assertEqual(vector.numpy().tolist(), [3, 4])
+
+    def test_a_vector_that_something_else_needs_is_copied(self):
+        residual = tf.Variable([1.0, 2.0])
+
+        @tf.function
+        def store(vector):
+            vector = vector + 1
+            ops.store_residuals(vector, [residual.handle], [True])
+            residual.assign_add([1.0, 1.0])
+            with tf.control_dependencies([residual.read_value()]):
+                return tf.identity(vector)
+
+        self.assertEqual(store(tf.constant([3.0, 4.0])).numpy().tolist(), [4, 5])
+        self.assertEqual(residual.numpy().tolist(), [5, 6])
 
     def test_a_variable_that_is_read_sparsely_is_stored(self):
         residual = tf.Variable([[1.0], [2.0]])

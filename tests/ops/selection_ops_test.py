@@ -1,8 +1,10 @@
 """tf_gc.ops: selection and the packing of indices, eagerly and in a tf.function."""
 
+import hypothesis
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
+from hypothesis import strategies as st
 
 from tests import testing
 from tests.ops.op_testing import MODES, OpTestCase, as_bytes, traced
@@ -123,6 +125,71 @@ class IndexPackingTest(OpTestCase):
         self.assertEqual(unpacked.numpy().tolist(), [0, 2**31 - 2])
 
 
+class ScatterTest(OpTestCase):
+    @parameterized.named_parameters(*MODES)
+    def test_by_hand(self, compile_function):
+        indices, values = _indices([4, 1, 4]), tf.constant([1.0, 2.0, 3.0])
+        sums = compile_function(ops.scatter)(indices, values, tf.constant(6))
+        self.assertEqual(sums.numpy().tolist(), [0, 2, 0, 0, 4, 0])
+        updated = compile_function(ops.scatter_update)(tf.range(6.0), indices, values)
+        self.assertEqual(updated.numpy().tolist(), [0, 2, 2, 3, 3, 5])
+
+    @hypothesis.given(st.integers(0, 40), st.integers(0, 60), st.integers(0, 9))
+    def test_is_what_numpy_does(self, n, k, seed):
+        indices = np.random.default_rng(seed).integers(0, n, k if n else 0, np.int32)
+        values, others = testing.gaussian(n), testing.gaussian(indices.size, 1)
+        expected = np.zeros(n, np.float32)
+        np.add.at(expected, indices, others)
+        np.testing.assert_array_equal(ops.scatter(indices, others, n), expected)
+        expected = values.copy()
+        expected[indices] = others
+        np.testing.assert_array_equal(ops.scatter_update(values, indices, others), expected)
+
+    def test_denormal_sums_are_kept(self):
+        sums = ops.scatter(_indices([0, 0]), tf.constant([1e-45, 1e-45]), 1)
+        self.assertEqual(sums.numpy().view(np.uint32).tolist(), [2])
+
+    def test_large_vectors_are_cut_among_threads(self):
+        values = testing.gaussian(10**6 + 3)
+        indices = np.arange(0, values.size, 7, dtype=np.int32)
+        others = values[indices] + 1
+        sums, updated = self.assert_same_on_any_threads(
+            lambda v, i, o: (ops.scatter(i, o, v.shape[0]), ops.scatter_update(v, i, o)),
+            values,
+            indices,
+            others,
+        )
+        self.assertEqual(np.count_nonzero(sums), np.count_nonzero(others))
+        np.testing.assert_array_equal(sums[indices], others)
+        np.testing.assert_array_equal(updated - values, np.where(sums, updated - values, 0))
+        np.testing.assert_array_equal(updated[indices], others)
+
+    def test_what_is_needed_later_is_not_written_to(self):
+        @tf.function
+        def update(values):
+            doubled = 2 * values
+            updated = ops.scatter_update(doubled, [1], [7.0])
+            with tf.control_dependencies([updated]):
+                return updated, tf.identity(doubled)
+
+        updated, doubled = update(tf.constant([1.0, 2.0]))
+        self.assertEqual(updated.numpy().tolist(), [2, 7])
+        self.assertEqual(doubled.numpy().tolist(), [2, 4])
+
+    @parameterized.parameters(-1, 3, 2**31 - 1, -(2**31))
+    def test_indices_out_of_range_are_refused(self, index):
+        indices, values = _indices([0, index]), tf.zeros([2])
+        message = f"indices must be in 0 ... 2, got {index}"
+        self.assert_invalid(message, ops.scatter, indices, values, 3)
+        self.assert_invalid(message, ops.scatter_update, tf.zeros([3]), indices, values)
+
+    def test_values_that_are_not_as_many_are_refused(self):
+        message = "one value for each of 1 indices|must be equal|Dimensions"
+        self.assert_invalid(message, ops.scatter, _indices([0]), tf.zeros([2]), 3)
+        zeros = tf.zeros([3])
+        self.assert_invalid(message, ops.scatter_update, zeros, _indices([0]), tf.zeros([2]))
+
+
 class ErrorTest(OpTestCase):
     @parameterized.parameters(tf.int32, tf.int64)
     def test_numbers_out_of_range_are_named(self, dtype):
@@ -135,6 +202,7 @@ class ErrorTest(OpTestCase):
             ("k must be in 0 ... 5, got -1", ops.top_k_indices, (values, number(-1))),
             ("chunk must be in 1 .*, got 0", ops.chunk_argmax, (values, number(0))),
             ("size must be in 0 .*, got -3", ops.pack_indices, (_indices([]), number(-3))),
+            ("size must be in 0 .*, got -3", ops.scatter, (_indices([]), [], number(-3))),
             ("size must be in 0 .*, got -3", ops.unpack_indices, (as_bytes([]), 0, number(-3))),
             ("count must be in 0 ... 2, got 3", ops.unpack_indices, (as_bytes([]), number(3), 2)),
             ("count must be in 0 ... 2, got -1", ops.unpack_indices, (as_bytes([]), number(-1), 2)),
@@ -161,6 +229,10 @@ class ErrorTest(OpTestCase):
             (ops.unpack_indices, (tf.zeros([1, 1], tf.uint8), 1, 1)),
             (ops.unpack_indices, (as_bytes([1]), [1], 1)),
             (ops.unpack_indices, (as_bytes([1]), 1, [1])),
+            (ops.scatter, (tf.zeros([1, 1], tf.int32), [1.0], 1)),
+            (ops.scatter, (_indices([0]), [1.0], [1])),
+            (ops.scatter_update, (matrix, _indices([0]), [1.0])),
+            (ops.scatter_update, ([1.0], tf.zeros([1, 1], tf.int32), [1.0])),
         ]:
             with self.subTest(function=function.__name__):
                 self.assert_invalid("vector|scalar|rank", function, *args)
@@ -217,6 +289,10 @@ class ShapeTest(OpTestCase):
             lambda x: ops.unpack_indices(x, 100, 10000), tf.TensorSpec(None, tf.uint8)
         )
         self.assertEqual(unpacked.shape, [100])
+        others = tf.zeros([100])
+        self.assertEqual(traced(lambda x: ops.scatter(x, others, 500), indices).shape, [500])
+        updated = traced(lambda x: ops.scatter_update(x, [1], [0.0]), values)
+        self.assertEqual(updated.shape, [10])
 
     def test_what_is_not_known_gives_known_ranks(self):
         number = tf.TensorSpec([], tf.int64)
@@ -229,6 +305,8 @@ class ShapeTest(OpTestCase):
             traced(lambda x: ops.chunk_argmax(x, 4), values),
             traced(ops.pack_indices, indices, number),
             traced(ops.unpack_indices, packed, number, number),
+            traced(ops.scatter, indices, values, number),
+            traced(lambda x: ops.scatter_update(x, [1], [0.0]), values),
         ]:
             self.assertEqual(output.shape.as_list(), [None])
 
@@ -257,6 +335,9 @@ class ShapeTest(OpTestCase):
                 ("size must be in 0 .*got -4", lambda x: ops.unpack_indices(x, 5, -4), packed),
                 ("1 bytes for 3 indices", lambda x: ops.unpack_indices(x, 3, 8), packed),
                 ("rank 0", lambda x: ops.unpack_indices(x, [5], 4), packed),
+                ("size must be in 0 .*got -1", lambda x: ops.scatter([0], x, -1), unknown),
+                ("must be equal", lambda x: ops.scatter(x, [1.0], 4), indices),
+                ("rank 1", lambda x: ops.scatter_update(x, [0], [1.0]), matrix),
             ]
         )
 

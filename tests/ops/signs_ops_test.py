@@ -121,6 +121,64 @@ class SignMergeTest(OpTestCase):
         self.assertEqual(merge.experimental_get_tracing_count(), 1)
 
 
+class ApplySignsTest(OpTestCase):
+    @parameterized.named_parameters(*MODES)
+    def test_by_hand(self, compile_function):
+        apply = compile_function(lambda p, m, v: ops.apply_signs(p, m, v, [2, 1], 4))
+        packed, values = as_bytes([0b001]), tf.constant([1.0, 2.0, 3.0])
+        total, residual = apply(packed, tf.constant([0.5, 2.0]), values)
+        self.assertEqual(total.numpy().tolist(), [2, -2, -8])
+        self.assertEqual(residual.numpy().tolist(), [0.5, 2.5, 5])
+        total, residual = apply(packed, tf.constant([0.5, 1.0, 2.0]), values)
+        self.assertEqual(total.numpy().tolist(), [2, -4, -8])
+        self.assertEqual(residual.numpy().tolist(), [0.5, 3, 5])
+
+    @hypothesis.given(st.lists(st.integers(0, 6000), max_size=6), st.booleans())
+    @hypothesis.settings(max_examples=30)
+    def test_is_what_unpacked_signs_give(self, sizes, by_value):
+        values = testing.gaussian(sum(sizes))
+        packed = ops.sign_pack(testing.gaussian(values.size, 1))
+        magnitudes = testing.gaussian(values.size if by_value else len(sizes), 2)
+        spread = magnitudes if by_value else np.repeat(magnitudes, sizes)
+        share = spread * ops.sign_unpack(packed, values.size).numpy()
+        total, residual = ops.apply_signs(packed, magnitudes, values, sizes, 3)
+        np.testing.assert_array_equal(total, np.float32(3) * share)
+        np.testing.assert_array_equal(residual, values - share)
+
+    def test_any_number_of_threads_gives_the_same_bits(self):
+        sizes = [5, 10**6, 0, 70001]
+        values = testing.gaussian(sum(sizes))
+        values[::5] = 1e-45
+        magnitudes = testing.gaussian(4, 1)
+        self.assert_same_on_any_threads(
+            lambda v, p, m: ops.apply_signs(p, m, v, sizes, 2),
+            values,
+            kernels.sign_pack(values),
+            magnitudes,
+        )
+
+    def test_sizes_that_do_not_fit_are_refused(self):
+        one, three = as_bytes([0]), tf.zeros([3])
+        for packed, magnitudes, values in [
+            (as_bytes([0, 0]), tf.zeros([2]), three),
+            (one, tf.zeros([1]), three),
+            (one, tf.zeros([2]), tf.zeros([4])),
+            (one, tf.zeros([2, 1]), three),
+            (one, tf.zeros([2]), tf.zeros([3, 1])),
+        ]:
+            with self.subTest(magnitudes=magnitudes.shape, values=values.shape):
+                self.assert_invalid(
+                    "2 variables of 3 values|vector|rank|3 but is 4",
+                    lambda p, m, v: ops.apply_signs(p, m, v, [2, 1], 2),
+                    packed,
+                    magnitudes,
+                    values,
+                )
+        unknown = tf.TensorSpec(None, tf.float32)
+        outputs = traced(lambda m, v: ops.apply_signs(one, m, v, [2, 1], 2), unknown, unknown)
+        self.assertEqual([output.shape for output in outputs], [[3], [3]])
+
+
 class ThreadsTest(OpTestCase):
     def test_any_number_of_threads_gives_the_same_bits(self):
         values = testing.gaussian(10**7 + 3)

@@ -82,10 +82,11 @@ class DGC(FusedCompressor):
         momentum = self.momentum * exchange.read("momentum") + gradient
         velocity = residual + momentum
         indices, count = sparse.top_k(velocity, self.ratio, exchange, per_variable=True)
-        total = sparse.gather(tf.gather(velocity, indices), indices, count, exchange)
+        selected = tf.gather(velocity, indices)
+        total = sparse.gather(selected, indices, count, exchange)
         with tf.control_dependencies([total]):
             exchange.write("momentum", sparse.without(momentum, indices))
-        return total, sparse.without(velocity, indices)
+        return total, sparse.without(velocity, indices, after=selected)
 
     def _clip(self, gradient, exchange):
         # Where a gradient is not finite, `values` are zeros, and say nothing of it.

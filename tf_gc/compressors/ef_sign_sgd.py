@@ -40,7 +40,6 @@ class EFSignSGD(FusedCompressor):
             magnitudes = scales.from_units(scales.spread(scale, exchange), exchange)
             return magnitudes * ops.sign_unpack(packed, exchange.size)
 
-        measured = scales.in_units(values, exchange)
-        scale = scales.per_variable(scales.mean_abs, measured, exchange)
+        scale = scales.mean_magnitudes(scales.in_units(values, exchange), exchange)
         total, own = gathered.decode_all(scale, ops.sign_pack(values), decode, exchange)
         return total, values - own

@@ -91,5 +91,4 @@ class Marsit(FusedCompressor):
             self.rows,
         )
         share = scales.step_size(self.global_step_size, exchange)
-        share *= ops.sign_unpack(merged, exchange.size)
-        return exchange.workers * share, values - share
+        return ops.apply_signs(merged, share, values, exchange.sizes, exchange.workers)

@@ -55,8 +55,9 @@ class MSTopK(FusedCompressor):
     def reduce(self, values, exchange):
         count = sparse.count(self.ratio, exchange.size, exchange.step)
         indices = self._select(tf.abs(values), count, exchange.seed(self.seed))
-        total = sparse.gather(tf.gather(values, indices), indices, count, exchange)
-        return total, sparse.without(values, indices)
+        selected = tf.gather(values, indices)
+        total = sparse.gather(selected, indices, count, exchange)
+        return total, sparse.without(values, indices, after=selected)
 
     def _select(self, magnitudes, count, seed):
         """Returns int32 [count], ascending."""

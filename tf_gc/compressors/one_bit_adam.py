@@ -147,6 +147,6 @@ class OneBitAdam(FusedCompressor):
             return scales.spread(scale, exchange) * ops.sign_unpack(packed, exchange.size)
 
         momentum = values + prediction
-        scale = scales.per_variable(scales.mean_abs, momentum, exchange)
+        scale = scales.mean_magnitudes(momentum, exchange)
         total, own = gathered.decode_all(scale, ops.sign_pack(momentum), decode, exchange)
         return total - exchange.workers * prediction, momentum - own

@@ -71,9 +71,11 @@ def max_abs(values: tf.Tensor) -> tf.Tensor:
     return tf.maximum(tf.reduce_max(tf.abs(values), axis=-1), 0.0)
 
 
-def mean_abs(values: tf.Tensor) -> tf.Tensor:
-    """Returns the mean of |v| of a vector; 0 if it is empty."""
-    return total(tf.abs(values)) / max(values.shape[0], 1)
+def mean_magnitudes(values: tf.Tensor, exchange: Exchange) -> tf.Tensor:
+    """Returns the mean of |v| of each variable, [variables], from the values of a bucket, [n]."""
+    from tf_gc import ops
+
+    return ops.mean_magnitudes(values, sizes=exchange.sizes)
 
 
 def root_mean_square(values: tf.Tensor) -> tf.Tensor:
@@ -102,11 +104,11 @@ def step_size_statistics(
     """Returns the `statistics` of a compressor that uses `step_size`."""
     if eta != "mean_abs":
         return None
-    return per_variable(mean_abs, in_units(values, exchange), exchange)
+    return mean_magnitudes(in_units(values, exchange), exchange)
 
 
 def step_size(eta: schedules.Hyperparameter | str, exchange: Exchange) -> tf.Tensor:
-    """Returns what a worker's share of one sign is worth: a scalar, or [n].
+    """Returns what a worker's share of one sign is worth: [variables], or in units [n].
 
     Args:
       eta: magnitude of the reduced gradient's values as the optimizer gets them,
@@ -115,6 +117,9 @@ def step_size(eta: schedules.Hyperparameter | str, exchange: Exchange) -> tf.Ten
       exchange: the bucket, with the `step_size_statistics` of all workers.
     """
     if eta == "mean_abs":
-        return from_units(spread(tf.reduce_mean(exchange.statistics, axis=0), exchange), exchange)
-    eta = schedules.at_step(eta, exchange.step)
-    return from_units(eta if exchange.reduce_op == "MEAN" else eta / exchange.workers, exchange)
+        share = tf.reduce_mean(exchange.statistics, axis=0)
+    else:
+        eta = schedules.at_step(eta, exchange.step)
+        share = eta if exchange.reduce_op == "MEAN" else eta / exchange.workers
+        share = tf.fill([len(exchange.sizes)], tf.cast(share, tf.float32))
+    return share if exchange.units is None else from_units(spread(share, exchange), exchange)

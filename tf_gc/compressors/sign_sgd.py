@@ -50,5 +50,5 @@ class SignSGD(FusedCompressor):
         from tf_gc import ops
 
         majority = exchange.sign_majority(ops.sign_pack(values), exchange.size)
-        share = scales.step_size(self.step_size, exchange)
+        share = scales.spread(scales.step_size(self.step_size, exchange), exchange)
         return exchange.workers * share * ops.sign_unpack(majority, exchange.size), None

@@ -77,17 +77,32 @@ def top_k(
 
 def scatter(indices: tf.Tensor, values: tf.Tensor, size: int) -> tf.Tensor:
     """Returns a vector [size] with the sums of values at the indices, and zeros elsewhere."""
-    return tf.scatter_nd(indices[:, tf.newaxis], values, [size])
+    from tf_gc import ops
+
+    return ops.scatter(indices, values, size)
 
 
-def replace(values: tf.Tensor, indices: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
-    """Returns the vector with others at the indices."""
-    return tf.tensor_scatter_nd_update(values, indices[:, tf.newaxis], others)
+def replace(
+    values: tf.Tensor, indices: tf.Tensor, others: tf.Tensor, after: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Returns the vector with others at the indices.
+
+    Args:
+      values: float32 [n].
+      indices: int32 [k].
+      others: float32 [k].
+      after: what is made of `values` before: then nothing else needs them, and they
+        are not copied.
+    """
+    from tf_gc import ops
+
+    with tf.control_dependencies([] if after is None else [after]):
+        return ops.scatter_update(values, indices, others)
 
 
-def without(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
-    """Returns the vector with zeros at the indices."""
-    return replace(values, indices, tf.zeros(tf.shape(indices), values.dtype))
+def without(values: tf.Tensor, indices: tf.Tensor, after: tf.Tensor | None = None) -> tf.Tensor:
+    """Returns the vector with zeros at the indices; see `replace`."""
+    return replace(values, indices, tf.zeros(tf.shape(indices), values.dtype), after)
 
 
 def deliver(selected: tf.Tensor, overshoot: float) -> tuple[tf.Tensor, tf.Tensor]:
@@ -132,9 +147,10 @@ def sum_at(
     Returns:
       What is delivered, and what is left of this worker's values, float32 [n].
     """
-    total = exchange.sum(tf.gather(values, indices), topology)
+    selected = tf.gather(values, indices)
+    total = exchange.sum(selected, topology)
     delivered, left = deliver(total, overshoot)
-    kept = replace(values, indices, left / exchange.workers)
+    kept = replace(values, indices, left / exchange.workers, after=selected)
     return scatter(indices, delivered, exchange.size), kept
 
 

@@ -57,6 +57,7 @@ class TopK(FusedCompressor):
 
     def reduce(self, values, exchange):
         indices, count = sparse.top_k(values, self.ratio, exchange, self.per_variable)
-        delivered, left = sparse.deliver(tf.gather(values, indices), self.overshoot)
+        selected = tf.gather(values, indices)
+        delivered, left = sparse.deliver(selected, self.overshoot)
         total = sparse.gather(delivered, indices, count, exchange)
-        return total, sparse.replace(values, indices, left)
+        return total, sparse.replace(values, indices, left, after=selected)
