@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -16,6 +15,7 @@
 #include "absl/status/status.h"
 #include "ops/collectives/hop.h"
 #include "ops/wire/body.h"
+#include "ops/wire/bytes.h"
 #include "ops/wire/floats.h"
 #include "ops/wire/status.h"
 
@@ -70,13 +70,13 @@ class ExactHop : public Hop {
   }
 
   void Prepare(const BucketLayout& layout, int) override {
-    sums_.reset(new float[layout.values()]);
+    sums_ = Bytes(layout.values() * sizeof(float));
   }
 
   void Start(const Piece& piece) override {
     ForEachSegment(piece, [&](const auto& exact, const Place& place) {
       const auto* const values = exact.values + place.begin;
-      float* const sum = sums_.get() + place.sum;
+      float* const sum = sums() + place.sum;
       for (int64_t i = 0; i < place.length; ++i) {
         sum[i] = ToFloat32(values[i]);
       }
@@ -89,7 +89,7 @@ class ExactHop : public Hop {
     ForEachSegment(piece, [&](const auto& exact, const Place& place) {
       using T = std::decay_t<decltype(*exact.reduced)>;
       const uint8_t* const values = body + place.byte;
-      float* const sum = sums_.get() + place.sum;
+      float* const sum = sums() + place.sum;
       for (int64_t i = 0; i < place.length; ++i) {
         sum[i] += ToFloat32(ReadNumber<T>(values + i * sizeof(T)));
       }
@@ -151,6 +151,8 @@ class ExactHop : public Hop {
     }
   }
 
+  float* sums() const { return reinterpret_cast<float*>(sums_.data()); }
+
   int64_t BodySize(const Piece& piece) const {
     int64_t size = 0;
     ForEachSegment(piece, [&](const auto& exact, const Place& place) {
@@ -170,7 +172,7 @@ class ExactHop : public Hop {
     ForEachSegment(piece, [&](const auto& exact, const Place& place) {
       using T = std::decay_t<decltype(*exact.reduced)>;
       const float divisor = is_result ? exact.divisor : 1;
-      const float* const sum = sums_.get() + place.sum;
+      const float* const sum = sums() + place.sum;
       uint8_t* const values = body + place.byte;
       for (int64_t i = 0; i < place.length; ++i) {
         WriteNumber(FromFloat32<T>(sum[i] / divisor), values + i * sizeof(T));
@@ -185,7 +187,7 @@ class ExactHop : public Hop {
   bool suits_trees_ = true;
   // Of the bucket's values; where nothing is merged it is not touched, and so
   // takes no memory.
-  std::unique_ptr<float[]> sums_;
+  Bytes sums_;
 };
 
 }  // namespace tf_gc

@@ -87,10 +87,11 @@ absl::Status ExchangeSums(ThcBucket* bucket, const CommitCallback& commit,
                           const kernels::ParallelFor& threads,
                           int64_t* bytes_sent) {
   // Both are written before they are read.
-  const std::unique_ptr<uint8_t[]> packed(
-      new uint8_t[kernels::PackedSize(bucket->padded(), bucket->table().bits)]);
-  const std::unique_ptr<Lane[]> sums(new Lane[bucket->padded()]);
-  ThcHop<Lane> hop(bucket, packed.get(), ranks, sums.get(), commit, threads);
+  const Bytes packed(
+      kernels::PackedSize(bucket->padded(), bucket->table().bits));
+  const Bytes sums(bucket->padded() * sizeof(Lane));
+  ThcHop<Lane> hop(bucket, packed.data(), ranks,
+                   reinterpret_cast<Lane*>(sums.data()), commit, threads);
   std::vector<VariableTraffic> traffic;
   TF_GC_RETURN_IF_ERROR(AllReduce({bucket->padded()}, topology, rank, ranks,
                                   round, &hop, mailbox, &traffic));

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "ops/wire/buffer_pool.h"
+
 namespace tf_gc {
 
 // Copies share the buffer; the last one frees it. Transports keep a copy for as
@@ -14,7 +16,9 @@ class Bytes {
  public:
   Bytes() = default;
   explicit Bytes(int64_t size)
-      : buffer_(new uint8_t[size]), data_(buffer_.get()), size_(size) {}
+      : buffer_(BufferPool::OfProcess()->Allocate(size)),
+        data_(buffer_.get()),
+        size_(size) {}
 
   uint8_t* data() const { return data_; }
   int64_t size() const { return size_; }
