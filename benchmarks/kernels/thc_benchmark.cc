@@ -17,8 +17,8 @@ constexpr Seed kSigns = {1, 2}, kRounding = {3, 4};
 
 // tf_gc.thc.optimal_table(4, 30, 1 / 32).
 const ThcTable& Table() {
-  static const auto* const table = new ThcTable(
-      {0, 3, 5, 7, 9, 11, 13, 14, 15, 17, 19, 21, 23, 25, 27, 30});
+  static const auto* const table =
+      new ThcTable({0, 3, 5, 7, 9, 11, 13, 14, 15, 17, 19, 21, 23, 25, 27, 30});
   return *table;
 }
 

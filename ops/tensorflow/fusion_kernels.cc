@@ -482,7 +482,8 @@ class MeanMagnitudesOp : public ByVariableOp {
     }
   }
 
-  // In its variable: a first segment may be shorter than a piece, and a last one.
+  // In its variable: a first segment may be shorter than a piece, and a last
+  // one.
   static int64_t NumberOf(const Segment& segment) {
     return (segment.begin + kPieceValues - 1) / kPieceValues;
   }

@@ -197,11 +197,11 @@ class ScatterUpdateOp : public OpKernel {
     float* const updated = output->flat<float>().data();
     if (updated != before) {
       constexpr int64_t kUnit = 1 << 12;
-      kernels::ParallelForUnits(
-          IntraOpThreads(context), n, kUnit, /*cost=*/1,
-          [=](int64_t begin, int64_t end) {
-            std::copy(before + begin, before + end, updated + begin);
-          });
+      kernels::ParallelForUnits(IntraOpThreads(context), n, kUnit, /*cost=*/1,
+                                [=](int64_t begin, int64_t end) {
+                                  std::copy(before + begin, before + end,
+                                            updated + begin);
+                                });
     }
     const auto places = indices.flat<int32_t>();
     const auto put = others.flat<float>();

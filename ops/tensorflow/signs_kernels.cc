@@ -143,8 +143,7 @@ class ApplySignsOp : public OpKernel {
   static constexpr int64_t kTile = 1 << 12;
 
   absl::Status CheckInputs(OpKernelContext* context) const {
-    const int64_t n =
-        std::accumulate(sizes_.begin(), sizes_.end(), int64_t{0});
+    const int64_t n = std::accumulate(sizes_.begin(), sizes_.end(), int64_t{0});
     TF_RETURN_IF_ERROR(CheckVector(context->input(0), "packed"));
     TF_RETURN_IF_ERROR(CheckVector(context->input(1), "magnitudes"));
     TF_RETURN_IF_ERROR(CheckVector(context->input(2), "values"));
@@ -171,7 +170,7 @@ class ApplySignsOp : public OpKernel {
     const auto workers = static_cast<float>(workers_);
     magnitudes.ForEachPart(
         begin, end, [&](int64_t from, int64_t to, const auto& magnitude) {
-          // Each iteration has its own memory.
+    // Each iteration has its own memory.
 #pragma GCC ivdep
           for (int64_t i = from; i < to; ++i) {
             const float share = magnitude(i) * signs[i - begin];

@@ -1,6 +1,7 @@
 #include "ops/wire/buffer_pool.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -17,8 +18,8 @@ constexpr int64_t kMaxIdleOfProcess = int64_t{64} << 20;
 // The next size of which there are four for each power of two, so that messages
 // of nearly the same size use the same buffers.
 int64_t Capacity(int64_t size) {
-  const int64_t step =
-      int64_t{1} << (61 - __builtin_clzll(static_cast<uint64_t>(size)));
+  const int64_t step = int64_t{1}
+                       << (61 - __builtin_clzll(static_cast<uint64_t>(size)));
   return (size + step - 1) / step * step;
 }
 

@@ -40,7 +40,8 @@ TEST(BufferPool, TheLastPointerGivesItBack) {
 
 TEST(BufferPool, SmallBuffersAreNotKept) {
   BufferPool pool(kMiB);
-  for (const int64_t size : {int64_t{0}, int64_t{1}, BufferPool::kSmallest - 1}) {
+  for (const int64_t size :
+       {int64_t{0}, int64_t{1}, BufferPool::kSmallest - 1}) {
     pool.Allocate(size).reset();
   }
   EXPECT_EQ(pool.idle_bytes(), 0);
