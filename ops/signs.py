@@ -29,9 +29,10 @@ def apply_signs(packed, magnitudes, values, sizes, workers, name=None):
       tf.errors.InvalidArgumentError: A size does not fit. In a tf.function that
         is ValueError where the shape of `values` is known while tracing.
     """
-    return library.tf_gc_apply_signs(
+    total, residual = library.tf_gc_apply_signs(
         packed, magnitudes, values, sizes=sizes, workers=workers, name=name
     )
+    return total, residual
 
 
 def sign_pack(values, name=None):
