@@ -29,6 +29,13 @@ _VARIABLES = flags.DEFINE_integer(
 )
 _STEPS = flags.DEFINE_integer("steps", 10, "Timed steps in each turn.", lower_bound=1)
 _TURNS = flags.DEFINE_integer("turns", 3, "Turns of every contender.", lower_bound=1)
+_GRADIENTS = flags.DEFINE_integer(
+    "gradients",
+    24,
+    "Different gradients of each worker, which stay in memory. With 24, the residuals have "
+    "forgotten one before it comes again.",
+    lower_bound=1,
+)
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
 
 _TENSORFLOW = "TensorFlow"
@@ -46,8 +53,12 @@ _CONTENDERS = {
     "top-k, 1 %": tf_gc.TopK(0.01),
     "ScaleCom, 1 %": tf_gc.ScaleCom(100),
 }
-# Of each worker: before they come again, the residuals have forgotten them.
-_DIFFERENT_GRADIENTS = 24
+_NAMES = flags.DEFINE_multi_enum(
+    "contender",
+    list(_CONTENDERS)[1:],
+    list(_CONTENDERS)[1:],
+    "Who is timed beside TensorFlow; may be given several times.",
+)
 _WARM_UP_STEPS = 24
 _COLUMNS = 1024
 
@@ -130,9 +141,9 @@ def _measure(strategy, rank, mebibytes):
     shape = [_VARIABLES.value, rows, _COLUMNS]
     gradients = [
         tf.unstack(tf.random.stateless_normal(shape, [i, rank]))
-        for i in range(_DIFFERENT_GRADIENTS)
+        for i in range(_GRADIENTS.value)
     ]
-    contenders = [_Contender(strategy, name, rows) for name in _CONTENDERS]
+    contenders = [_Contender(strategy, name, rows) for name in (_TENSORFLOW, *_NAMES.value)]
     for contender in contenders:
         contender.take_turn(gradients, _WARM_UP_STEPS, timed=False)
     for _ in range(_TURNS.value):
