@@ -140,8 +140,7 @@ def _measure(strategy, rank, mebibytes):
     rows = max(1, round(mebibytes * 2**20 / 4 / _COLUMNS / _VARIABLES.value))
     shape = [_VARIABLES.value, rows, _COLUMNS]
     gradients = [
-        tf.unstack(tf.random.stateless_normal(shape, [i, rank]))
-        for i in range(_GRADIENTS.value)
+        tf.unstack(tf.random.stateless_normal(shape, [i, rank])) for i in range(_GRADIENTS.value)
     ]
     contenders = [_Contender(strategy, name, rows) for name in (_TENSORFLOW, *_NAMES.value)]
     for contender in contenders:
