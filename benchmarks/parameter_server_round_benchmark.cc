@@ -14,10 +14,10 @@
 #include "absl/status/status.h"
 #include "benchmark/benchmark.h"
 #include "ops/kernels/parallel.h"
-#include "ops/parameter_server/buffer_pool.h"
 #include "ops/parameter_server/buffers.h"
 #include "ops/parameter_server/codec.h"
 #include "ops/parameter_server/round.h"
+#include "ops/parameter_server/tensor_pool.h"
 #include "ops/parameter_server/thc.h"
 #include "ops/parameter_server/variable.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -105,7 +105,7 @@ class Push {
 // What the server does with every push: checks it, and adds it to its round.
 void BM_Push(benchmark::State& state, const std::string& codec) {
   const Push push(codec);
-  BufferPool pool;
+  TensorPool pool;
   auto round = std::make_unique<Round>(&pool);
   for (auto _ : state) {
     Check(CheckPush(push.Entries(), SingleThread));
@@ -121,7 +121,7 @@ void BM_Push(benchmark::State& state, const std::string& codec) {
 // What it does once for a round.
 void BM_Mean(benchmark::State& state, const std::string& codec) {
   const Push push(codec);
-  BufferPool pool;
+  TensorPool pool;
   Round round(&pool);
   round.Admit(push.Entries());
   round.Add(push.Entries(), SingleThread);

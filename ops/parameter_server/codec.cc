@@ -304,9 +304,32 @@ void ForEachUnit(int64_t n, const ParallelFor& parallel_for, Work work) {
                    });
 }
 
-void AddNan(int64_t n, float* sum, const ParallelFor& parallel_for) {
+void FillNan(int64_t n, float* values, const ParallelFor& parallel_for) {
   ForEachUnit(n, parallel_for, [=](int64_t first, int64_t length) {
-    std::fill_n(sum + first, length, kNan);
+    std::fill_n(values + first, length, kNan);
+  });
+}
+
+// Adds to values, or writes them.
+template <bool add>
+void DecodeTo(Codec codec, const uint8_t* body, int64_t size, int64_t n,
+              float* values, const ParallelFor& parallel_for,
+              const kernels::Units& units) {
+  const kernels::KeepDenormals keep_denormals;
+  const int64_t head = codec == Codec::kThreeLc ? kScaleSize : HeadSize(codec);
+  const float scale = head > 0 ? ReadNumber<float>(body) : 0;
+  body += head;
+  if (std::isnan(scale)) return FillNan(n, values, parallel_for);
+  if (codec == Codec::kThreeLc) {
+    constexpr auto kDecode =
+        add ? kernels::ThreeLcDecodeAdd : kernels::ThreeLcDecode;
+    kDecode(body, size - head, scale, n, values, parallel_for, units);
+    return;
+  }
+  ForEachUnit(n, parallel_for, [=](int64_t first, int64_t length) {
+    if (!add) std::fill_n(values + first, length, -0.0f);  // -0 + x is x
+    AddUnit(codec, scale, body + first * ValueSize(codec), length,
+            values + first);
   });
 }
 
@@ -438,23 +461,16 @@ absl::Status CheckBody(Codec codec, const uint8_t* body, int64_t size,
       absl::StrCat(what, " message: the scale is ", ReadNumber<float>(body)));
 }
 
+void Decode(Codec codec, const uint8_t* body, int64_t size, int64_t n,
+            float* values, const ParallelFor& parallel_for,
+            const kernels::Units& units) {
+  DecodeTo</*add=*/false>(codec, body, size, n, values, parallel_for, units);
+}
+
 void DecodeAdd(Codec codec, const uint8_t* body, int64_t size, int64_t n,
                float* sum, const ParallelFor& parallel_for,
                const kernels::Units& units) {
-  const kernels::KeepDenormals keep_denormals;
-  const int64_t head = codec == Codec::kThreeLc ? kScaleSize : HeadSize(codec);
-  const float scale = head > 0 ? ReadNumber<float>(body) : 0;
-  if (std::isnan(scale)) {
-    AddNan(n, sum, parallel_for);
-  } else if (codec == Codec::kThreeLc) {
-    kernels::ThreeLcDecodeAdd(body + head, size - head, scale, n, sum,
-                              parallel_for, units);
-  } else {
-    ForEachUnit(n, parallel_for, [=](int64_t first, int64_t length) {
-      AddUnit(codec, scale, body + head + first * ValueSize(codec), length,
-              sum + first);
-    });
-  }
+  DecodeTo</*add=*/true>(codec, body, size, n, sum, parallel_for, units);
 }
 
 }  // namespace tf_gc::parameter_server

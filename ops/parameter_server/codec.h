@@ -96,8 +96,13 @@ absl::Status CheckBody(Codec codec, const uint8_t* body, int64_t size,
                        int64_t n, const std::string& what,
                        const kernels::ParallelFor& parallel_for);
 
-// sum[i] += value i, rounded once after value i has been. The body is one that
-// CheckBody finds right; `units` are those that it was encoded in.
+// Writes the values of a body that CheckBody finds right; `units` are those
+// that it was encoded in.
+void Decode(Codec codec, const uint8_t* body, int64_t size, int64_t n,
+            float* values, const kernels::ParallelFor& parallel_for,
+            const kernels::Units& units = {});
+
+// The same, but sum[i] += value i, rounded once after value i has been.
 void DecodeAdd(Codec codec, const uint8_t* body, int64_t size, int64_t n,
                float* sum, const kernels::ParallelFor& parallel_for,
                const kernels::Units& units = {});

@@ -41,7 +41,7 @@ void Subtract(const float* value, const float* published, int64_t n,
 }  // namespace
 
 void Change::Encode(const kernels::ParallelFor& parallel_for,
-                    BufferPool* pool) {
+                    TensorPool* pool) {
   const Codec codec = variable->pull.codec;
   const int64_t n = variable->size();
   if (!published) return;

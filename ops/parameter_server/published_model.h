@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "ops/kernels/parallel.h"
-#include "ops/parameter_server/buffer_pool.h"
 #include "ops/parameter_server/codec.h"
 #include "ops/parameter_server/message.h"
+#include "ops/parameter_server/tensor_pool.h"
 #include "ops/parameter_server/variable.h"
 #include "tensorflow/core/framework/tensor.h"
 
@@ -35,7 +35,7 @@ using Values = std::map<uint32_t, tensorflow::Tensor>;
 struct Change {
   // Compresses value - published. The value is then what comes of it; it stays
   // if it is to be published as a whole.
-  void Encode(const kernels::ParallelFor& parallel_for, BufferPool* pool);
+  void Encode(const kernels::ParallelFor& parallel_for, TensorPool* pool);
 
   std::shared_ptr<const VariableInfo> variable;
   tensorflow::Tensor value;

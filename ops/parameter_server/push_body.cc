@@ -99,6 +99,15 @@ absl::Status CheckPushBody(Codec codec, int64_t rows, const uint8_t* body,
   return CheckBody(codec, body + head, size - head, n, what, parallel_for);
 }
 
+void DecodePushBody(Codec codec, int64_t rows, bool units, const uint8_t* body,
+                    int64_t size, int64_t n, float* values,
+                    const ParallelFor& parallel_for) {
+  const int64_t head = StatisticsSize(rows, n);
+  const UnitsOf of_body(body, units ? rows : 0, n);
+  Decode(codec, body + head, size - head, n, values, parallel_for,
+         of_body.view());
+}
+
 void DecodeAddPushBody(Codec codec, int64_t rows, bool units,
                        const uint8_t* body, int64_t size, int64_t n, float* sum,
                        const ParallelFor& parallel_for) {

@@ -54,6 +54,10 @@ absl::Status CheckPushBody(Codec codec, int64_t rows, const uint8_t* body,
                            int64_t size, int64_t n, const std::string& what,
                            const kernels::ParallelFor& parallel_for);
 
+void DecodePushBody(Codec codec, int64_t rows, bool units, const uint8_t* body,
+                    int64_t size, int64_t n, float* values,
+                    const kernels::ParallelFor& parallel_for);
+
 void DecodeAddPushBody(Codec codec, int64_t rows, bool units,
                        const uint8_t* body, int64_t size, int64_t n, float* sum,
                        const kernels::ParallelFor& parallel_for);

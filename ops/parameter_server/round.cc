@@ -1,7 +1,6 @@
 #include "ops/parameter_server/round.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <set>
@@ -23,13 +22,13 @@ using ::tensorflow::Tensor;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-Tensor Zeros(int64_t n, BufferPool* pool) {
+Tensor Zeros(int64_t n, TensorPool* pool) {
   Tensor zeros = pool->Floats(n);
   std::fill_n(FloatsOf(&zeros), n, 0.0f);
   return zeros;
 }
 
-Tensor Copy(const Tensor& values, BufferPool* pool) {
+Tensor Copy(const Tensor& values, TensorPool* pool) {
   const int64_t n = values.NumElements();
   Tensor copy = pool->Floats(n);
   std::copy_n(FloatsOf(values), n, FloatsOf(&copy));
@@ -195,7 +194,7 @@ void Round::Accumulator::Admit(const PushEntry& entry) {
 
 void Round::Accumulator::Add(const PushEntry& entry,
                              const ParallelFor& parallel_for,
-                             BufferPool* pool) {
+                             TensorPool* pool) {
   Rows more;
   switch (entry.codec) {
     case Codec::kThcNorms:
@@ -217,22 +216,14 @@ void Round::Accumulator::Add(const PushEntry& entry,
 
 void Round::Accumulator::AddValues(const PushEntry& entry,
                                    const ParallelFor& parallel_for,
-                                   BufferPool* pool) {
+                                   TensorPool* pool) {
   const VariableInfo& variable = *entry.variable;
   const int64_t n = variable.size();
-  if (entry.codec == Codec::kFloat32 && !sum) {
-    sum = pool->Floats(n);
-    float* const copy = FloatsOf(&*sum);
-    const uint8_t* const values =
-        entry.body + StatisticsSize(variable.push.rows, n);
-    return parallel_for(n, /*cost=*/1, [=](int64_t begin, int64_t end) {
-      std::memcpy(copy + begin, values + begin * sizeof(float),
-                  (end - begin) * sizeof(float));
-    });
-  }
-  DecodeAddPushBody(entry.codec, variable.push.rows, variable.push.units,
-                    entry.body, entry.size, n, PrepareSum(n, pool),
-                    parallel_for);
+  const bool is_first = !sum;
+  if (is_first) sum = pool->Floats(n);
+  const auto decode = is_first ? DecodePushBody : DecodeAddPushBody;
+  decode(entry.codec, variable.push.rows, variable.push.units, entry.body,
+         entry.size, n, PrepareSum(n, pool), parallel_for);
 }
 
 void Round::Accumulator::AddStatistics(const PushEntry& entry) {
@@ -254,7 +245,7 @@ void Round::Accumulator::AddNorms(const PushEntry& entry) {
 
 void Round::Accumulator::AddIndices(const PushEntry& entry,
                                     const ParallelFor& parallel_for,
-                                    BufferPool* pool) {
+                                    TensorPool* pool) {
   const int64_t n = entry.variable->size();
   if (!HasThcNorms(entry.body, entry.size)) {
     std::fill_n(PrepareSum(n, pool), n, kNan);
@@ -269,7 +260,7 @@ void Round::Accumulator::AddIndices(const PushEntry& entry,
 }
 
 // The sum so far, zeros at first, to be added to.
-float* Round::Accumulator::PrepareSum(int64_t n, BufferPool* pool) {
+float* Round::Accumulator::PrepareSum(int64_t n, TensorPool* pool) {
   if (!sum) {
     sum = Zeros(n, pool);
   } else if (std::exchange(is_sum_taken, false)) {

@@ -13,9 +13,9 @@
 
 #include "absl/status/status.h"
 #include "ops/kernels/parallel.h"
-#include "ops/parameter_server/buffer_pool.h"
 #include "ops/parameter_server/message.h"
 #include "ops/parameter_server/rows.h"
+#include "ops/parameter_server/tensor_pool.h"
 #include "ops/parameter_server/thc.h"
 #include "ops/parameter_server/variable.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -47,7 +47,7 @@ int64_t CountStatisticsBytes(const PushEntry& entry);
 class Round {
  public:
   // The caller keeps the pool, which sums come from.
-  explicit Round(BufferPool* pool) : pool_(*pool) {}
+  explicit Round(TensorPool* pool) : pool_(*pool) {}
 
   // Counts a push, which then is to be added. False, with nothing done, if sums
   // of THC could overflow, or are those of other scales.
@@ -98,14 +98,14 @@ class Round {
 
     // These, and all that follows, need the accumulator's own.
     void Add(const PushEntry& entry, const kernels::ParallelFor& parallel_for,
-             BufferPool* pool);
+             TensorPool* pool);
     void AddNorms(const PushEntry& entry);
     void AddStatistics(const PushEntry& entry);
     void AddIndices(const PushEntry& entry,
-                    const kernels::ParallelFor& parallel_for, BufferPool* pool);
+                    const kernels::ParallelFor& parallel_for, TensorPool* pool);
     void AddValues(const PushEntry& entry,
-                   const kernels::ParallelFor& parallel_for, BufferPool* pool);
-    float* PrepareSum(int64_t n, BufferPool* pool);
+                   const kernels::ParallelFor& parallel_for, TensorPool* pool);
+    float* PrepareSum(int64_t n, TensorPool* pool);
 
     mutable std::mutex mutex;
     std::optional<tensorflow::Tensor> sum;
@@ -121,7 +121,7 @@ class Round {
   // Null if no push had the variable, or it was removed.
   std::shared_ptr<Accumulator> Find(uint32_t id) const;
 
-  BufferPool& pool_;
+  TensorPool& pool_;
   mutable std::mutex mutex_;
   mutable std::condition_variable added_up_;
   int64_t pushes_ = 0;  // that were admitted

@@ -70,7 +70,7 @@ bool HasScales(const std::vector<PushEntry>& push) {
 // pushes are 1 / N of the mean of their squares.
 Tensor SecondMoment(const Round& round, const VariableInfo& variable,
                     const float* mean, const ParallelFor& parallel_for,
-                    BufferPool* pool) {
+                    TensorPool* pool) {
   const int64_t rows = variable.push.rows;
   if (rows == 0) return NewFloats(0);
   const int64_t n = variable.size();
@@ -92,7 +92,7 @@ Tensor SecondMoment(const Round& round, const VariableInfo& variable,
 }
 
 Tensor Divide(const Tensor& sum, float divisor, const ParallelFor& parallel_for,
-              BufferPool* pool) {
+              TensorPool* pool) {
   if (divisor == 1) return sum;
   Tensor mean = pool->Floats(sum.NumElements());
   const float* const from = FloatsOf(sum);

@@ -17,12 +17,12 @@
 
 #include "absl/status/status.h"
 #include "ops/kernels/parallel.h"
-#include "ops/parameter_server/buffer_pool.h"
 #include "ops/parameter_server/message.h"
 #include "ops/parameter_server/parked_calls.h"
 #include "ops/parameter_server/published_model.h"
 #include "ops/parameter_server/round.h"
 #include "ops/parameter_server/rows.h"
+#include "ops/parameter_server/tensor_pool.h"
 #include "ops/parameter_server/variable.h"
 #include "tensorflow/core/framework/resource_base.h"
 #include "tensorflow/core/framework/resource_handle.h"
@@ -215,7 +215,7 @@ class Server : public tensorflow::ResourceBase {
   };
 
   struct Channel {
-    explicit Channel(BufferPool* pool) : round(std::make_shared<Round>(pool)) {}
+    explicit Channel(TensorPool* pool) : round(std::make_shared<Round>(pool)) {}
 
     std::shared_ptr<Round> round;
     int64_t number = 0;         // of the round
@@ -309,7 +309,7 @@ class Server : public tensorflow::ResourceBase {
   const ServerOptions options_;
   tensorflow::Env* const env_;
   ParkedCalls parked_calls_;
-  mutable BufferPool pool_;
+  mutable TensorPool pool_;
 
   // Held from reading variables to publishing them, so that nobody publishes
   // older values after newer ones. Comes before the other one.

@@ -15,6 +15,7 @@
 namespace tf_gc::parameter_server {
 namespace {
 
+using kernels::Bits;
 using kernels::SingleThread;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -51,6 +52,12 @@ Floats Decode(Codec codec, const Buffer& body, int64_t n,
   ExpectOk(Check(codec, body, n));
   Floats values(n);
   DecodeAdd(codec, body.data(), body.size(), n, values.data(), parallel_for);
+  Floats written(n, -1);
+  parameter_server::Decode(codec, body.data(), body.size(), n, written.data(),
+                           parallel_for);
+  const kernels::KeepDenormals keep_denormals;
+  for (float& value : written) value += 0.0f;  // 0 + -0 is 0
+  EXPECT_EQ(Bits(written), Bits(values));
   return values;
 }
 

@@ -72,7 +72,7 @@ class Published {
  private:
   const VariableInfo info_;
   PublishedModel model_;
-  BufferPool pool_;
+  TensorPool pool_;
 };
 
 std::vector<Codec> CodecsOf(const std::vector<Published::Entry>& entries) {

@@ -73,7 +73,7 @@ Floats SumOf(const Round& round, const VariableInfo& variable) {
 
 TEST(RoundTest, SumsOfFloat32AreSums) {
   const VariableInfo a = MakeVariable(1, {3}), b = MakeVariable(2, {2, 1});
-  BufferPool pool;
+  TensorPool pool;
   Round round(&pool);
   EXPECT_TRUE(Add({Float32(a, {1, 2, 3}), Float32(b, {5, 6})}, &round));
   EXPECT_TRUE(Add({Float32(a, {0.5f, -2, 1})}, &round));
@@ -85,7 +85,7 @@ TEST(RoundTest, SumsOfFloat32AreSums) {
 
 TEST(RoundTest, SumsThatWereTakenStay) {
   const VariableInfo a = MakeVariable(1, {2});
-  BufferPool pool;
+  TensorPool pool;
   Round round(&pool);
   Add({Float32(a, {1, 2})}, &round);
   const tensorflow::Tensor taken = round.Sum(a, SingleThread);
@@ -99,7 +99,7 @@ TEST(RoundTest, SumsThatWereTakenStay) {
 TEST(RoundTest, IsAddedUpOnceAllThatWasAdmittedIsAdded) {
   const VariableInfo a = MakeVariable(1, {2});
   const std::vector<OwnEntry> push = {Float32(a, {1, 2})};
-  BufferPool pool;
+  TensorPool pool;
   Round round(&pool);
   EXPECT_TRUE(round.IsAddedUp());
   EXPECT_TRUE(round.Admit(View(push)));
@@ -115,7 +115,7 @@ TEST(RoundTest, IsAddedUpOnceAllThatWasAdmittedIsAdded) {
 
 TEST(RoundTest, RowsAreKeptOneAfterTheOther) {
   const VariableInfo a = MakeVariable(1, {4, 2});
-  BufferPool pool;
+  TensorPool pool;
   Round round(&pool);
   Add({InRows(a, {2, {3, 1}, {1, 2, 3, 4}})}, &round);
   Add({InRows(a, {2, {}, {}})}, &round);
@@ -133,7 +133,7 @@ TEST(RoundTest, RowsAreKeptOneAfterTheOther) {
 
 TEST(RoundTest, DenseGradientsAreNotTakenAsRows) {
   const VariableInfo a = MakeVariable(1, {2});
-  BufferPool pool;
+  TensorPool pool;
   Round round(&pool);
   Add({Float32(a, {1, 2})}, &round);
   Rows rows;
@@ -143,7 +143,7 @@ TEST(RoundTest, DenseGradientsAreNotTakenAsRows) {
 TEST(RoundTest, CompressedPushesAddWhatTheyDecodeTo) {
   for (const std::string push : {"float16", "bfloat16", "int8", "three_lc"}) {
     const VariableInfo a = MakeVariable(1, {1000}, push);
-    BufferPool pool;
+    TensorPool pool;
     Round round(&pool);
     Floats expected(1000, 0);
     for (int i = 0; i < 3; ++i) {
@@ -180,7 +180,7 @@ TEST(RoundTest, SumsOfThcAreDecodedOnce) {
   const VariableInfo a = MakeVariable(1, {64}, kThc);
   const Floats first = Gaussian(64, 1, 0.3f), second = Gaussian(64, 2, 0.3f);
   const ThcQuantizer quantizer(&a.push.thc, 1, 64, Scales(3));
-  BufferPool pool;
+  TensorPool pool;
   Round round(&pool);
   std::vector<uint16_t> sums(64);
   uint64_t push = 0;
@@ -204,7 +204,7 @@ TEST(RoundTest, PushesThatCouldOverflowAreRefused) {
       1, {64},
       "thc bits=2 truncation=1.64 headroom=1 seed=1 table=0,1,2,30000");
   const VariableInfo b = MakeVariable(2, {1});
-  BufferPool pool;
+  TensorPool pool;
   Round round(&pool);
   EXPECT_TRUE(Add({Thc(a, {1})}, &round));
   EXPECT_TRUE(Add({Float32(b, {1}), Thc(a, {1})}, &round));
@@ -216,7 +216,7 @@ TEST(RoundTest, PushesThatCouldOverflowAreRefused) {
 
 TEST(RoundTest, PushesWithOtherScalesAreRefused) {
   const VariableInfo a = MakeVariable(1, {64}, kThc);
-  BufferPool pool;
+  TensorPool pool;
   Round round(&pool);
   EXPECT_TRUE(Add({Thc(a, {1}, Scales(1, 4))}, &round));
   EXPECT_FALSE(Add({Thc(a, {1}, Scales(1, 5))}, &round));
@@ -226,7 +226,7 @@ TEST(RoundTest, PushesWithOtherScalesAreRefused) {
 TEST(RoundTest, NormsAreTheLargestOfFinitePushes) {
   const VariableInfo a = MakeVariable(1, {65}, kThc);  // two blocks
   const ThcScales scales = Scales(1, /*version=*/4, /*blocks=*/2);
-  BufferPool pool;
+  TensorPool pool;
   Round round(&pool);
   EXPECT_TRUE(round.Norms(a).empty());
   Add({ThcNan(a)}, &round);
@@ -245,7 +245,7 @@ TEST(RoundTest, NormsAreTheLargestOfFinitePushes) {
 
 TEST(RoundTest, OnePushThatIsNotFiniteMakesTheSumNan) {
   const VariableInfo a = MakeVariable(1, {64}, kThc);
-  BufferPool pool;
+  TensorPool pool;
   Round round(&pool);
   Add({Thc(a, {1})}, &round);
   Add({ThcNan(a)}, &round);

@@ -1,7 +1,7 @@
-// Buffers that are used again.
+// Tensors whose memory is used again.
 
-#ifndef TF_GC_OPS_PARAMETER_SERVER_BUFFER_POOL_H_
-#define TF_GC_OPS_PARAMETER_SERVER_BUFFER_POOL_H_
+#ifndef TF_GC_OPS_PARAMETER_SERVER_TENSOR_POOL_H_
+#define TF_GC_OPS_PARAMETER_SERVER_TENSOR_POOL_H_
 
 #include <cstdint>
 #include <map>
@@ -16,7 +16,7 @@ namespace tf_gc::parameter_server {
 // A server needs the same few sizes for every update. Memory that is allocated
 // anew is zeroed by the kernel, page by page, which takes longer than to decode
 // a push. Thread-safe.
-class BufferPool {
+class TensorPool {
  public:
   // Vectors of any contents, which nobody else holds. The pool keeps what it
   // gives, and so as much as was ever in use at one time.
@@ -36,4 +36,4 @@ class BufferPool {
 
 }  // namespace tf_gc::parameter_server
 
-#endif  // TF_GC_OPS_PARAMETER_SERVER_BUFFER_POOL_H_
+#endif  // TF_GC_OPS_PARAMETER_SERVER_TENSOR_POOL_H_

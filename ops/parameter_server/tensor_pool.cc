@@ -1,4 +1,4 @@
-#include "ops/parameter_server/buffer_pool.h"
+#include "ops/parameter_server/tensor_pool.h"
 
 #include <iterator>
 
@@ -9,7 +9,7 @@ namespace tf_gc::parameter_server {
 using ::tensorflow::DataType;
 using ::tensorflow::Tensor;
 
-Tensor BufferPool::Get(DataType type, int64_t n) {
+Tensor TensorPool::Get(DataType type, int64_t n) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto [begin, end] = buffers_.equal_range({type, n});
   for (auto it = begin; it != end; ++it) {
@@ -21,7 +21,7 @@ Tensor BufferPool::Get(DataType type, int64_t n) {
   return buffer;
 }
 
-void BufferPool::Trim() {
+void TensorPool::Trim() {
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto it = buffers_.begin(); it != buffers_.end();) {
     it = it->second.RefCountIsOne() ? buffers_.erase(it) : std::next(it);
