@@ -163,6 +163,19 @@ class ChooserTest(absltest.TestCase):
             chooser.update(Network(1e-3, 1e8), [0.1] * 4)
         self.assertEqual(chooser.plan.choices, (1,))
 
+    def test_what_noise_hides_does_not_make_it_change_gradients(self):
+        seconds = [0.02, 0.0195]  # exact, 3LC
+        random = np.random.default_rng(0)
+        exact = 0
+        for _ in range(100):
+            chooser = Chooser([_EXACT, _3LC], [100_000], 4)
+            plan = chooser.update(Network(1e-4, 1e9))
+            while not chooser.is_settled:
+                took = seconds[plan.choices[0]] * random.lognormal(0, 0.3, 4)
+                plan = chooser.update(Network(1e-4, 1e9), took)
+            exact += plan.choices == (0,)
+        self.assertGreater(exact, 65)
+
     def test_the_ratio_is_that_of_the_knee_and_follows_the_gain(self):
         systems = [_RING, _TREE]
         world = _World(_SLOW, [1_000_000])

@@ -65,6 +65,10 @@ struct Traffic {
 // one after the other, and those of other buckets beside them.
 class Bucket : public tensorflow::ResourceBase {
  public:
+  // Of how many steps one measures links, where a bucket does. Two transfers
+  // for each message cost half of a small step.
+  static constexpr int64_t kStepsPerMeasurement = 4;
+
   // `key` names the bucket in the messages: the same on all workers, and no
   // other bucket's. `label` says in warnings what is in it. Where links are
   // measured, sizes of messages have no history, so that what follows their
@@ -92,7 +96,8 @@ class Bucket : public tensorflow::ResourceBase {
 
   // That of the messages' sizes; null if there is none.
   SizeHistory* history() {
-    return has_steps_ && !measures_links_ ? &history_ : nullptr;
+    const bool measures = measures_links_ && step_ % kStepsPerMeasurement == 0;
+    return has_steps_ && !measures ? &history_ : nullptr;
   }
 
   // Held while an exchange is under way.

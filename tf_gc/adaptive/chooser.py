@@ -10,7 +10,8 @@ from tf_gc.adaptive.computation import seconds_per_value
 from tf_gc.adaptive.cost_model import Network, predict
 from tf_gc.adaptive.ratio_search import RatioSearch
 
-# Measured steps after which a plan is compared; those that come close are measured longer.
+# Measured steps after which a plan is compared; those that come close, or as close as two standard
+# errors, are measured longer.
 _FIRST_STEPS = 6
 _MOST_STEPS = 24
 _CLOSE = 1.1
@@ -21,8 +22,11 @@ _HOPELESS = 1.5
 # are taken for slower than they are.
 _DOUBT = 1.25
 _CHEAP_SECONDS = 1.0
-# Of two plans that differ by less the more faithful one is taken.
+# Of two plans that differ by less, or by no more than the standard error of what was measured, the
+# more faithful one is taken. That of a median of normal numbers is so many of their median
+# deviations over the root of their number.
 _EQUAL = 1.03
+_ERROR = 1.2533 * 1.4826
 # The network, or the machine, is another one when steps take so many times as long, or as short, in
 # so many settled steps for one that was spent on trying: a machine that others use changes all the
 # time, and what changes everything is worth a try soon.
@@ -251,13 +255,22 @@ class Chooser:
         for plan in sorted(predicted, key=predicted.get):
             if plan not in medians and predicted[plan] <= limit:
                 return plan
-        for plan, median in medians.items():
-            is_close = median <= _CLOSE * medians[best] and len(medians) > 1
-            if is_close and len(self._steps[plan]) < _MOST_STEPS:
+        lag = {plan: median - medians[best] for plan, median in medians.items()}
+        error = {plan: self._error(plan, best) for plan in medians}
+        for plan in medians:
+            is_close = lag[plan] <= max((_CLOSE - 1) * medians[best], 2 * error[plan])
+            if is_close and len(medians) > 1 and len(self._steps[plan]) < _MOST_STEPS:
                 return plan
         self.is_settled = True
-        equal = [plan for plan, median in medians.items() if median <= _EQUAL * medians[best]]
+        equal = [p for p in medians if lag[p] <= max((_EQUAL - 1) * medians[best], error[p])]
         return min(equal, key=lambda plan: (self._loss(plan), medians[plan]))
+
+    def _error(self, plan, other):
+        """Returns the standard error of the difference of two medians; of few steps it is none."""
+        steps = self._steps[plan], self._steps[other]
+        if min(map(len, steps)) < _FIRST_STEPS:
+            return 0.0
+        return math.hypot(*map(_standard_error, steps))
 
     def _is_measured(self, plan, medians, best):
         steps = len(self._steps[plan])
@@ -292,6 +305,13 @@ def _seconds(costs, choices):
     """Returns what the exchanges of all buckets take, which share a link, and wait side by side."""
     chosen = [of_bucket[choice] for of_bucket, choice in zip(costs, choices, strict=True)]
     return sum(c.transfer + c.computation for c in chosen) + max(c.latency for c in chosen)
+
+
+def _standard_error(seconds):
+    """Returns that of the median."""
+    median = statistics.median(seconds)
+    deviation = statistics.median(abs(s - median) for s in seconds)
+    return _ERROR * deviation / math.sqrt(len(seconds))
 
 
 def _times(a, b):
