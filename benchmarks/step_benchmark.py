@@ -25,14 +25,16 @@ _COMPRESSOR = flags.DEFINE_string(
 _PARAMETERS = flags.DEFINE_multi_float("parameters", [0.1, 1], "Sizes of models, in millions.")
 _WARM_UP_STEPS = flags.DEFINE_integer("warm_up_steps", 8, "Steps that are not timed.")
 _STEPS = flags.DEFINE_integer("steps", 30, "The most that are timed.", lower_bound=1)
+_WARM_UP_SECONDS = flags.DEFINE_float(
+    "warm_up_seconds", 20, "Where steps would take longer than this, fewer are not timed."
+)
 _SECONDS = flags.DEFINE_float(
-    "seconds", 60, "Steps slower than what this allows are fewer: of either kind at least two."
+    "seconds", 20, "The same for those that are timed, of which there is at least one."
 )
 _JSON = flags.DEFINE_string("json", None, "File that the first worker writes the figures to.")
 
 _LAYERS = 10
 _DIFFERENT_GRADIENTS = 3
-_LEAST_STEPS = 2
 _TIMEOUT_SECONDS = 1800  # TensorFlow's heartbeats wait behind gradients where links are slow
 
 
@@ -72,9 +74,9 @@ def _measure(strategy, parameters, rank):
     model.seconds()  # traces
     first = _mean(strategy, model.seconds())
     # All workers know the same mean, and so take as many steps.
-    affordable = max(_LEAST_STEPS, int(_SECONDS.value / first))
-    for _ in range(min(_WARM_UP_STEPS.value, affordable)):
+    for _ in range(min(_WARM_UP_STEPS.value, int(_WARM_UP_SECONDS.value / first))):
         model.seconds()
+    affordable = max(1, int(_SECONDS.value / first))
     seconds = [model.seconds() for _ in range(min(_STEPS.value, affordable))]
     return {
         "parameters": sum(variable.shape.num_elements() for variable in model.variables),

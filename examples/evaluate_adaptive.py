@@ -115,6 +115,7 @@ SYSTEMS = (
         for ratio in _RATIOS
     ),
     System("tree-0.011", "AR-Topk, tree, 0.011", f"ARTopK(0.011, topology='tree', {_SPARSE})"),
+    System("scalecom", "ScaleCom, 0.011", "ScaleCom(91, start_step=START)"),
     System("top_k", "top-k, all-gather, 0.011", "TopK(0.011, start_step=START)"),
     System("auto", "auto", "Auto()"),
 )
@@ -156,13 +157,14 @@ def trainings_of(task: Task, pattern: Pattern, system: System) -> list[trainings
 
 
 def benchmark_of(network: str, system: System) -> trainings.Training:
-    """Returns the benchmark of all models."""
+    """Returns the benchmark of all models; Auto has time to try its plans."""
+    warm_up = ("--warm_up_steps=200", "--warm_up_seconds=90") if system.name == "auto" else ()
     return trainings.Training(
         "../benchmarks/step_benchmark",
         f"steps, {network}, {system.title}",
         pathlib.Path(FLAGS.out, "steps", f"{system.name}-{network}.json"),
         system.compressor.replace("START", "0"),
-        tuple(f"--parameters={millions}" for millions in FLAGS.parameters),
+        (*(f"--parameters={millions}" for millions in FLAGS.parameters), *warm_up),
         FLAGS.workers,
         bandwidth=None if network == "loopback" else network,
     )
