@@ -22,9 +22,10 @@ def bucket(key, variables, label="", measures_links=False, name=None):
       key: str, the same on all workers, and no other bucket's.
       variables: int, the number of variables in the bucket.
       label: str, what warnings call the bucket; by default its key.
-      measures_links: bool, whether the head of a message always comes in a
-        transfer of its own, so that `network_samples` has the time of what
-        follows, which is the network's alone. Messages take two calls then.
+      measures_links: bool, whether the head of a message comes in a transfer of
+        its own in every fourth step, so that `network_samples` has the time of
+        what follows, which is the network's alone. Messages take two calls
+        then, as they do where `begin_step` was never called.
       name: Name of the op.
 
     Returns:

@@ -39,6 +39,23 @@ def gather(sizes):
         return ops.network_samples().numpy(), ops.network_samples().numpy()
 
 
+def measured_steps(steps, size):
+    """Gathers so many bytes in each step; returns the steps that have given samples."""
+    workers, place = _on_cpu()
+    measured = []
+    with place:
+        bucket = ops.bucket(f"steps {next(_numbers)}", 1, measures_links=True)
+        for step in range(steps):
+            ops.begin_step(bucket, step)
+            ops.network_samples()
+            ops.exchange_all_gather(
+                np.zeros(size, np.uint8), bucket, group_key=_GROUP_KEY, group_size=workers
+            )
+            if ops.network_samples().shape[0] > 0:
+                measured.append(step)
+    return measured
+
+
 def samples_in_a_function():
     """Calls one traced function before and after an exchange."""
     _, place = _on_cpu()

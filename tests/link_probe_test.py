@@ -50,6 +50,10 @@ class NetworkSamplesTest(parameterized.TestCase):
             self.assertEqual(after[:, 0].sum(), (_WORKERS - 1) * (1000 + _HEADER - _HEAD))
             self.assertEqual(shape.as_list(), [None, 3])
 
+    def test_every_fourth_step_measures_and_one_of_which_sizes_are_not_known(self):
+        for measured in shared_cluster(_WORKERS).run(programs.measured_steps, 9, 1000):
+            self.assertEqual(measured, [0, 1, 4, 8])
+
 
 class ExchangeProbeTest(parameterized.TestCase):
     @parameterized.parameters(2, 3, 4)

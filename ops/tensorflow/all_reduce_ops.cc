@@ -76,8 +76,9 @@ It orders them, and counts what they send. It lives as long as its handle.
 key: Name of the bucket, the same on all workers, and no other bucket's.
 variables: Number of variables in the bucket.
 label: What warnings call the bucket; its key if empty.
-measures_links: Whether the head of a message always comes in a transfer of its
-  own, so that the time of what follows is the network's alone (NetworkSamples).
+measures_links: Whether the head of a message comes in a transfer of its own in
+  every fourth step, so that the time of what follows is the network's alone
+  (NetworkSamples).
 bucket: Handle for the exchanges of this bucket.
 )");
 
