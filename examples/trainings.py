@@ -4,6 +4,7 @@ import collections
 import json
 import pathlib
 import re
+import signal
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +21,8 @@ flags.DEFINE_string(
 
 _HERE = pathlib.Path(__file__).parent
 _LAST_LINES = 60  # of all workers together
+# Of a launch that was asked to stop.
+_STOPPED = [128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
 _END_OF_EPOCH = re.compile(r"epoch (\d+)/")
 
 
@@ -68,6 +71,7 @@ class Training(NamedTuple):
 
         Raises:
           TrainingFailedError: it failed.
+          SystemExit: a signal asked to stop.
         """
         last_lines = collections.deque(maxlen=_LAST_LINES)
         networks = []
@@ -97,6 +101,8 @@ class Training(NamedTuple):
             on_line=keep,
             on_network=networks.append,
         )
+        if code in _STOPPED:
+            sys.exit(code)
         if code:
             raise TrainingFailedError(f"{self.title}: exit code {code}\n" + "\n".join(last_lines))
 
