@@ -65,8 +65,8 @@ struct Traffic {
 // one after the other, and those of other buckets beside them.
 class Bucket : public tensorflow::ResourceBase {
  public:
-  // Of how many steps one measures links, where a bucket does. Two transfers
-  // for each message cost half of a small step.
+  // Of how many steps one measures links, where a bucket does: two transfers
+  // for each message are a good part of a small step.
   static constexpr int64_t kStepsPerMeasurement = 4;
 
   // `key` names the bucket in the messages: the same on all workers, and no
