@@ -318,7 +318,8 @@ def adam_in_turn(package, gradients, learning_rate, **kwargs):
 def loopback_bytes(steps, shape, **kwargs):
     """Takes steps whose gradients are made on the worker.
 
-    Returns the bytes that the loopback interface has sent meanwhile, and those of `traffic`.
+    Returns the bytes that the loopback interface has sent meanwhile, and those of `traffic`: of
+    three times the one of which least is not counted, as other clusters send their heartbeats.
     """
     strategy = make_strategy(**kwargs)
     with strategy.scope():
@@ -341,13 +342,16 @@ def loopback_bytes(steps, shape, **kwargs):
         sent = pathlib.Path("/sys/class/net/lo/statistics/tx_bytes").read_text(encoding="ascii")
         return int(sent), traffic.bytes_pushed + traffic.bytes_pulled
 
+    def measure():
+        before = counts()
+        for _ in range(steps):
+            coordinator.schedule(train_step)
+        coordinator.join()
+        return np.subtract(counts(), before).tolist()
+
     coordinator.schedule(train_step)
     coordinator.join()
-    before = counts()
-    for _ in range(steps):
-        coordinator.schedule(train_step)
-    coordinator.join()
-    return np.subtract(counts(), before).tolist()
+    return min((measure() for _ in range(3)), key=lambda bytes_: bytes_[0] - bytes_[1])
 
 
 def copies_in_turn(count, **kwargs):
