@@ -26,10 +26,10 @@ _PARAMETERS = flags.DEFINE_multi_float("parameters", [0.1, 1], "Sizes of models,
 _WARM_UP_STEPS = flags.DEFINE_integer("warm_up_steps", 8, "Steps that are not timed.")
 _STEPS = flags.DEFINE_integer("steps", 30, "The most that are timed.", lower_bound=1)
 _WARM_UP_SECONDS = flags.DEFINE_float(
-    "warm_up_seconds", 20, "Where steps would take longer than this, fewer are not timed."
+    "warm_up_seconds", 20, "About the longest time that steps which are not timed take."
 )
 _SECONDS = flags.DEFINE_float(
-    "seconds", 20, "The same for those that are timed, of which there is at least one."
+    "seconds", 20, "About the longest time that timed steps take, of which there is at least one."
 )
 _JSON = flags.DEFINE_string("json", None, "File that the first worker writes the figures to.")
 

@@ -318,8 +318,9 @@ def adam_in_turn(package, gradients, learning_rate, **kwargs):
 def loopback_bytes(steps, shape, **kwargs):
     """Takes steps whose gradients are made on the worker.
 
-    Returns the bytes that the loopback interface has sent meanwhile, and those of `traffic`: of
-    three times the one of which least is not counted, as other clusters send their heartbeats.
+    Returns the bytes that the loopback interface has sent meanwhile, and those of `traffic`. Of
+    three measurements it is the one with the fewest bytes that are not counted, as idle clusters
+    of the same process may send at the same time.
     """
     strategy = make_strategy(**kwargs)
     with strategy.scope():

@@ -70,9 +70,9 @@ class Bucket : public tensorflow::ResourceBase {
   static constexpr int64_t kStepsPerMeasurement = 4;
 
   // `key` names the bucket in the messages: the same on all workers, and no
-  // other bucket's. `label` says in warnings what is in it. Where links are
-  // measured, sizes of messages have no history, so that what follows their
-  // heads tells how long it takes.
+  // other bucket's. `label` says in warnings what is in it. In steps that
+  // measure links the history of sizes is not used, so that what follows the
+  // heads of messages tells how long it takes.
   Bucket(std::string key, int variables, std::string label, bool measures_links)
       : key_(std::move(key)),
         variables_(variables),
@@ -94,7 +94,7 @@ class Bucket : public tensorflow::ResourceBase {
   }
   int64_t step() const { return step_; }
 
-  // That of the messages' sizes; null if there is none.
+  // That of the messages' sizes; null where it is not used.
   SizeHistory* history() {
     const bool measures = measures_links_ && step_ % kStepsPerMeasurement == 0;
     return has_steps_ && !measures ? &history_ : nullptr;

@@ -23,8 +23,8 @@ _HOPELESS = 1.5
 _DOUBT = 1.25
 _CHEAP_SECONDS = 1.0
 # Of two plans that differ by less, or by no more than the standard error of what was measured, the
-# more faithful one is taken. That of a median of normal numbers is so many of their median
-# deviations over the root of their number.
+# more faithful one is taken. The standard error of the median of n normal numbers is _ERROR times
+# their median absolute deviation, over the root of n.
 _EQUAL = 1.03
 _ERROR = 1.2533 * 1.4826
 # The network, or the machine, is another one when steps take so many times as long, or as short, in
@@ -266,7 +266,7 @@ class Chooser:
         return min(equal, key=lambda plan: (self._loss(plan), medians[plan]))
 
     def _error(self, plan, other):
-        """Returns the standard error of the difference of two medians; of few steps it is none."""
+        """Returns the standard error of the difference of two medians; 0 of too few steps."""
         steps = self._steps[plan], self._steps[other]
         if min(map(len, steps)) < _FIRST_STEPS:
             return 0.0
