@@ -15,6 +15,7 @@ from tf_gc.strategy.norm_samples import NormSamples
 from tf_gc.strategy.peers import wait_for_peers
 from tf_gc.strategy.reducer import GradientReducer
 from tf_gc.strategy.residuals import Residuals
+from tf_gc.strategy.small_reductions import SmallReductions
 from tf_gc.strategy.variables import Gradient, GradsAndVars
 
 from tf_gc import ops
@@ -52,10 +53,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 
     Gradients that an optimizer of Keras 3 or tf_keras is given inside
     `strategy.run` (which `model.fit` calls) are compressed as `compression`
-    says; for any other optimizer, call `reduce_gradients`. All other reductions
-    are TensorFlow's own. What compression leaves over stays with each variable,
-    in `residuals`; put them into a checkpoint beside the model, and they survive
-    it:
+    says; for any other optimizer, call `reduce_gradients`. Of what else
+    `reduce` is given, scalars such as Keras's logs, and metrics of up to 4 KiB, take
+    one hop between workers; all other reductions are TensorFlow's own. What
+    compression leaves over stays with each variable, in `residuals`; put them into a
+    checkpoint beside the model, and they survive it:
 
         tf.train.Checkpoint(model=model, residuals=strategy.residuals)
 
@@ -119,6 +121,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             self, diloco, self._residuals, self._reducer, device
         )
         if self._reducer and workers > 1:
+            self.extended.small_reductions = SmallReductions(
+                device, rank=rank, workers=workers, timeout_seconds=timeout_seconds
+            )
             summary.write_at_exit(self._summary)
         keras_seams.redirect()
 
@@ -307,6 +312,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 class _Extended(internals.CollectiveAllReduceExtended):
     """TensorFlow's implementation, with few overrides."""
 
+    small_reductions = None  # TensorFlow's own
+
     def _use_merge_call(self):
         # A worker's only replica has nobody to merge with.
         return len(self.worker_devices) > 1 and super()._use_merge_call()
@@ -321,6 +328,17 @@ class _Extended(internals.CollectiveAllReduceExtended):
                 result = internals.call_only_replica(self, self._id_in_cluster, fn, args, kwargs)
         self._container_strategy().residuals.report_restored()
         return result
+
+    def _reduce(self, reduce_op, value):
+        values = self._local_results(value)
+        if (
+            self.small_reductions is None
+            or isinstance(value, internals.Mirrored)
+            or len(values) > 1
+            or not self.small_reductions.handles(reduce_op, values[0])
+        ):
+            return super()._reduce(reduce_op, value)
+        return self.small_reductions.reduce(reduce_op, values[0])
 
     def _initialize_multi_worker(self, cluster_resolver):
         if _is_running():

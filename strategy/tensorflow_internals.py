@@ -9,9 +9,10 @@ import functools
 
 import tensorflow as tf
 
-# 2.17 to 2.21; overridden: _use_merge_call, _call_for_each_replica, _initialize_multi_worker; used:
-# _worker_device, _id_in_cluster, _num_workers, _std_server_started, _enable_check_health,
-# _collective_key_base, _cross_device_ops, _host_cross_device_ops, _container_strategy.
+# 2.17 to 2.21; overridden: _use_merge_call, _call_for_each_replica, _initialize_multi_worker,
+# _reduce; used: _local_results, _worker_device, _id_in_cluster, _num_workers, _std_server_started,
+# _enable_check_health, _collective_key_base, _cross_device_ops, _host_cross_device_ops,
+# _container_strategy.
 from tensorflow.python.distribute.collective_all_reduce_strategy import (
     CollectiveAllReduceExtended,
 )
@@ -123,13 +124,18 @@ def patience(heartbeat_seconds, start_seconds):
         del eager.configure_coordination_service
 
 
+def is_compiled():
+    """Whether a function with jit_compile=True is being traced."""
+    return bool(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
 def check_not_compiled(message):
     """Refuses what XLA could not compile.
 
     Raises:
       ValueError: a function with jit_compile=True is being traced.
     """
-    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+    if is_compiled():
         raise ValueError(message)
 
 

@@ -549,6 +549,59 @@ def custom_loop(compression, steps):
     return loss, *(fingerprint([replica.numpy()]) for replica in replicas)
 
 
+def reduce_values(compression, reduce_op, value, dtype):
+    """Reduces `value` times the worker's number from 1 on, in the ways in which programs do.
+
+    Returns:
+      What came of it eagerly, twice in one function, and at the end of a loop in a function; and
+      the collectives that TensorFlow runs in the function.
+    """
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    value = tf.cast(tf.constant(value) * (rank() + 1), dtype)
+
+    @tf.function
+    def reduce_twice():
+        of_replicas = strategy.run(lambda: value)
+        return strategy.reduce(reduce_op, of_replicas, None), strategy.reduce(
+            reduce_op, 2 * of_replicas, None
+        )
+
+    @tf.function
+    def reduce_in_a_loop():
+        total = tf.zeros_like(value)
+        for number in tf.range(3):
+            total = strategy.reduce(reduce_op, value * tf.cast(number, dtype), None)
+            total = tf.cast(total, dtype)  # TensorFlow makes a mean of integers float64
+        return total
+
+    graph = reduce_twice.get_concrete_function().graph
+    collectives = [o.type for o in graph.get_operations() if o.type.startswith("Collective")]
+    results = (strategy.reduce(reduce_op, value, None), *reduce_twice(), reduce_in_a_loop())
+    return [np.asarray(r, np.float64) for r in results], collectives
+
+
+def read_on_demand(compression, aggregation, shape):
+    """Reads a variable like those of Keras's metrics: each worker's has its number from 1 on.
+
+    Returns:
+      What is read eagerly, in a function, and after an assignment of 6; and the collectives that
+      TensorFlow runs in the function.
+    """
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    with strategy.scope():
+        variable = tf.Variable(
+            tf.zeros(shape),
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=aggregation,
+        )
+    strategy.run(lambda: variable.assign_add(tf.fill(shape, rank() + 1.0)))
+    read = tf.function(variable.read_value)
+    operations = read.get_concrete_function().graph.get_operations()
+    collectives = [o.type for o in operations if o.type.startswith("Collective")]
+    values = variable.read_value(), read(), variable.assign(tf.fill(shape, 6.0))
+    return [value.numpy() for value in values], collectives
+
+
 def checkpoint(directory, steps):
     """Makes residuals, saves them; returns their sum over workers as seen here."""
     strategy, variable, _ = _trained(steps)

@@ -150,6 +150,55 @@ class ReductionTest(parameterized.TestCase):
         self.assertLess(loss, 0.5 * unchanged)
 
 
+class SmallReductionsTest(parameterized.TestCase):
+    """`reduce` of what is no gradient."""
+
+    @parameterized.product(
+        [
+            {"reduce_op": "SUM", "dtype": "float32"},
+            {"reduce_op": "MEAN", "dtype": "float32"},
+            {"reduce_op": "SUM", "dtype": "int64"},
+            {"reduce_op": "MEAN", "dtype": "bfloat16"},
+        ],
+        workers=[2, 3],
+    )
+    def test_scalars_are_reduced_in_one_hop(self, reduce_op, dtype, workers):
+        results = shared_cluster(workers).run(
+            programs.reduce_values, tf_gc.ThreeLC(), reduce_op, 4.0, dtype
+        )
+        total = 4.0 * (workers + 1) * workers / 2 / (workers if reduce_op == "MEAN" else 1)
+        for reduced, collectives_of_tensorflow in results:
+            self.assertEqual(reduced, [total, total, 2 * total, 2 * total])
+            self.assertEmpty(collectives_of_tensorflow)
+
+    @parameterized.named_parameters(
+        ("vector", tf_gc.ThreeLC(), "SUM", np.full(2, 4.0), "float32"),
+        ("mean_of_integers", tf_gc.ThreeLC(), "MEAN", 4.0, "int32"),
+        ("uncompressed", None, "SUM", 4.0, "float32"),
+    )
+    def test_other_values_are_tensorflows(self, compression, reduce_op, value, dtype):
+        results = shared_cluster(2).run(
+            programs.reduce_values, compression, reduce_op, value, dtype
+        )
+        for reduced, collectives_of_tensorflow in results:
+            np.testing.assert_array_equal(reduced[0], value * (3 if reduce_op == "SUM" else 1.5))
+            self.assertNotEmpty(collectives_of_tensorflow)
+
+    @parameterized.product(
+        compression=[None, tf_gc.ThreeLC()],
+        sum_and_read=[(tf.VariableAggregation.SUM, 6.0), (tf.VariableAggregation.MEAN, 2.0)],
+        size=[3, 1025],
+    )
+    def test_a_variable_that_is_reduced_when_read(self, compression, sum_and_read, size):
+        aggregation, expected = sum_and_read
+        results = shared_cluster(3).run(programs.read_on_demand, compression, aggregation, (size,))
+        for values, collectives_of_tensorflow in results:
+            for value, of_all in zip(values, [expected, expected, 6.0], strict=True):
+                np.testing.assert_allclose(value, np.full(size, of_all))
+            is_tensorflows = compression is None or size > 1024
+            self.assertEqual(bool(collectives_of_tensorflow), is_tensorflows)
+
+
 class EmbeddingsTest(parameterized.TestCase):
     """tf.IndexedSlices through tf_gc.EmbeddingRows."""
 
