@@ -48,8 +48,9 @@ class Cluster:
     def __init__(self, policy: Callable = lambda compressor: compressor):
         tf.get_logger().setLevel("WARNING")  # it would tell of every collective that is traced
         keras.utils.set_random_seed(FLAGS.seed)
-        tf.config.experimental.enable_op_determinism()
         self.compressor = tf_gc.compressors.from_string(FLAGS.compressor)
+        if not isinstance(self.compressor, tf_gc.Auto):  # which chooses by times
+            tf.config.experimental.enable_op_determinism()
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         jobs = resolver.cluster_spec().as_dict()
         self.workers = len(jobs.get("worker", ["this"]))

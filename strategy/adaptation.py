@@ -28,6 +28,20 @@ _numbers = itertools.count()
 _KNOWN = {Uncompressed: ("uncompressed", 0), THC: ("THC", 1), ThreeLC: ("3LC", 2)}
 
 
+def check_may_choose():
+    """Makes sure that nobody has asked for what `tf_gc.Auto` cannot give.
+
+    Raises:
+      ValueError: op determinism is enabled.
+    """
+    if internals.is_op_determinism_enabled():
+        raise ValueError(
+            "tf_gc.Auto chooses by measured times, so no training repeats another bit by bit: name "
+            "a system, such as tf_gc.ThreeLC(), or leave out "
+            "tf.config.experimental.enable_op_determinism()"
+        )
+
+
 class Adaptation:
     """The choices for some buckets of one optimizer.
 
@@ -47,7 +61,11 @@ class Adaptation:
           buckets: what is in each, and its number of values.
           exchange: an `Exchange` of no variables.
           residuals: the strategy's `Residuals`.
+
+        Raises:
+          ValueError: op determinism is enabled.
         """
+        check_may_choose()
         self._systems = auto.candidates(squares)
         self._ratios = auto.searched(squares)
         self._start_step = auto.start_step

@@ -5,6 +5,7 @@ import math
 
 import tensorflow as tf
 from absl import logging
+from tf_gc.strategy.adaptation import check_may_choose
 
 from tf_gc.adaptive.computation import measure_rates
 from tf_gc.adaptive.links import LinkEstimator
@@ -46,6 +47,7 @@ def _choose(auto, cluster_spec):
     if len(systems) == 1:
         [system] = systems.values()
         return system
+    check_may_choose()
     workers, servers = (len(cluster_spec.as_dict().get(job, ())) for job in ("worker", "ps"))
     network = _measure(workers, servers)
     order = [name for name in _NAMES.values() if name in systems]

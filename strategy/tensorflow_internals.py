@@ -54,6 +54,9 @@ from tensorflow.python.eager.context import context
 # 2.17 to 2.21.
 from tensorflow.python.eager.record import could_possibly_record, record_operation, stop_recording
 
+# 2.17 to 2.21.
+from tensorflow.python.framework.config import is_op_determinism_enabled
+
 # 2.17 to 2.21; used: capture_call_time_value, outer_graph.
 from tensorflow.python.framework.func_graph import FuncGraph
 

@@ -102,6 +102,12 @@ def reduce_steps(
     )
 
 
+def reduce_deterministically(compression):
+    """Reduces where the user has asked for the same bits in every run."""
+    tf.config.experimental.enable_op_determinism()
+    return reduce_steps(compression, 1)
+
+
 def reduce_without_pymoo(rank_without):
     """Reduces with `Auto`, as if one worker had not installed pymoo."""
     missing = unittest.mock.patch.object(importlib.util, "find_spec", return_value=None)

@@ -111,6 +111,14 @@ class AgreementTest(absltest.TestCase):
             self.assertRegex(str(outcome), "the system to choose from is .*AR-Topk on a ring")
 
 
+class DeterminismTest(absltest.TestCase):
+    def test_choices_by_time_are_refused_where_every_run_is_to_be_the_same(self):
+        with Cluster(2) as cluster:
+            outcomes = cluster.outcomes(programs.reduce_deterministically, "auto")
+        for outcome in outcomes:
+            self.assertRegex(str(outcome), "tf_gc.Auto chooses by measured times")
+
+
 class TrainingTest(parameterized.TestCase):
     @parameterized.parameters(("sgd", 4, False), ("adam", 1, False), ("adam", 1, True))
     def test_fits(self, optimizer, *mode):

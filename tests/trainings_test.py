@@ -3,6 +3,7 @@
 import pathlib
 import signal
 import sys
+import tempfile
 from unittest import mock
 
 from absl.testing import absltest, parameterized
@@ -33,6 +34,19 @@ class TrainingsTest(parameterized.TestCase):
             self.assertRaisesRegex(trainings.TrainingFailedError, f"one: exit code {code}"),
         ):
             _training().run()
+
+    def test_an_example_trains_with_auto(self):
+        with tempfile.TemporaryDirectory() as directory:
+            training = trainings.Training(
+                "digits",
+                "Auto",
+                pathlib.Path(directory, "report.json"),
+                "Auto()",
+                ("--epochs=1", "--steps_per_epoch=4"),
+                workers=2,
+            )
+            training.run()
+            self.assertEqual(training.report()["epochs"][-1]["steps"], 4)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,8 @@ class Auto(Compressor):
         report`; None for none.
 
     Raises:
-      ValueError: an attribute is out of range.
+      ValueError: an attribute is out of range; or, when a training begins, op determinism is
+        enabled, which choices by time cannot give.
     """
 
     systems: tuple[Compressor | None, ...] | None = None
