@@ -12,7 +12,7 @@ __all__ = [
 ]
 
 
-def bucket(key, variables, label="", measures_links=False, name=None):
+def bucket(key, variables, label="", name=None):
     """Makes the state that the exchanges of one bucket of variables share.
 
     It orders these exchanges, which TensorFlow runs one after the other, and
@@ -22,21 +22,15 @@ def bucket(key, variables, label="", measures_links=False, name=None):
       key: str, the same on all workers, and no other bucket's.
       variables: int, the number of variables in the bucket.
       label: str, what warnings call the bucket; by default its key.
-      measures_links: bool, whether the head of a message comes in a transfer of
-        its own in every fourth step, so that `network_samples` has the time of
-        what follows, which is the network's alone. Messages take two calls
-        then, as they do where `begin_step` was never called.
       name: Name of the op.
 
     Returns:
       A scalar resource handle.
     """
-    return library.tf_gc_bucket(
-        key=key, variables=variables, label=label, measures_links=measures_links, name=name
-    )
+    return library.tf_gc_bucket(key=key, variables=variables, label=label, name=name)
 
 
-def begin_step(bucket, step, name=None):
+def begin_step(bucket, step, measures_links=False, name=None):
     """Says which step of the optimizer the next exchanges of a bucket belong to.
 
     Messages carry it: workers that are not in the same step end with DataLossError.
@@ -44,12 +38,16 @@ def begin_step(bucket, step, name=None):
     Args:
       bucket: handle from `bucket`.
       step: int64 scalar, the same on all workers.
+      measures_links: bool scalar, the same on all workers: whether the head of a
+        message comes in a transfer of its own, so that `network_samples` has the
+        time of what follows, which is the network's alone. Messages take two calls
+        then, as they do where this was never called.
       name: Name of the op.
 
     Returns:
       The op (None when executing eagerly).
     """
-    return library.tf_gc_begin_step(bucket, step, name=name)
+    return library.tf_gc_begin_step(bucket, step, measures_links, name=name)
 
 
 def bucket_traffic(bucket, name=None):

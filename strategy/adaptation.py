@@ -42,6 +42,11 @@ def check_may_choose():
         )
 
 
+# Of how many steps one measures links while plans are tried, and later: two transfers for each
+# message are a good part of a small step, and of one that waits for latency.
+_TRYING_STEPS_PER_MEASUREMENT, _STEPS_PER_MEASUREMENT = 4, 16
+
+
 class Adaptation:
     """The choices for some buckets of one optimizer.
 
@@ -83,18 +88,23 @@ class Adaptation:
             # Of the last reports, and what worker 0 has decided: see `Decision`.
             self._step = _variable(np.int64(0))
             self._steps = _variable(np.float32(1))
+            self._is_settled = _variable(False)
             self._wants_gain = _variable(False)
             self._ratio = _variable(np.float32(1))
             self._choices = _variable(np.zeros(len(buckets), np.int32))
             for _ in range(2):  # worker 0 hears the others, then tells them
                 self._exchange_reports(tf.zeros([], tf.int64))
 
-    def choices(self):
+    def choices(self, step):
         """Returns the `Choice` of each bucket, for this step."""
         ratio = self._ratio.read_value()
         indices = tf.unstack(self._choices.read_value(), len(self._clean))
+        steps = tf.where(
+            self._is_settled.read_value(), _STEPS_PER_MEASUREMENT, _TRYING_STEPS_PER_MEASUREMENT
+        )
+        measures = step % tf.cast(steps, step.dtype) == 0
         return [
-            Choice(self._systems, index, ratio, is_clean)
+            Choice(self._systems, index, ratio, measures, is_clean)
             for index, is_clean in zip(indices, self._clean, strict=True)
         ]
 
@@ -117,8 +127,16 @@ class Adaptation:
             )
 
     def exchange_reports(self, step):
-        """Exchanges reports where it is time to; what is decided counts from the next step on."""
-        tf.cond(self._is_due(step), lambda: self._exchange_reports(step), lambda: ())
+        """Exchanges reports where it is time to; what is decided counts from the next step on.
+
+        Nothing of it needs the step's gradients, or waits for them, but for what is known of their
+        residuals.
+        """
+        is_restored = tf.cond(
+            self._is_due(step), lambda: self._exchange_reports(step), lambda: tf.constant(False)
+        )
+        for is_clean in self._clean:
+            is_clean.assign(is_clean.read_value() & ~is_restored)
 
     def traffic(self):
         """Returns the `Traffic` of reports."""
@@ -160,7 +178,9 @@ class Adaptation:
         self._gains = np.array(gains(counts, squares, self._ratios))
 
     def _exchange_reports(self, step):
-        ops.begin_step(self._exchange.bucket, step)
+        """Returns whether residuals were restored on any worker."""
+        # These messages are so short that all of what they take is latency.
+        ops.begin_step(self._exchange.bucket, step, measures_links=True)
         sizes = (len(Report._fields), len(self._ratios), len(Decision._fields), len(self._clean))
         own = tf.numpy_function(self._row, [], tf.float64)
         rows = self._exchange.all_gather(tf.ensure_shape(own, [sum(sizes)]))
@@ -170,12 +190,11 @@ class Adaptation:
         decision = Decision(*tf.unstack(decision))
         self._step.assign(step)
         self._steps.assign(decision.steps)
+        self._is_settled.assign(decision.is_settled > 0)
         self._wants_gain.assign(decision.wants_gain > 0)
         self._ratio.assign(decision.ratio)
         self._choices.assign(tf.cast(choices, tf.int32))
-        for is_clean in self._clean:
-            is_clean.assign(is_clean.read_value() & (decision.is_restored == 0))
-        return ()
+        return decision.is_restored > 0
 
     def _row(self):
         """Returns this worker's report and, on worker 0, what was decided."""
@@ -184,7 +203,8 @@ class Adaptation:
         before, self._restorations = self._restorations, self._residuals.restorations
         report = Report(network.latency, network.bandwidth, before != self._restorations)
         decided = self._leader and self._leader.decision()
-        decision, choices = decided or (Decision(1, False, False, 1.0), [0] * len(self._clean))
+        nothing = Decision(1, False, False, False, 1.0), [0] * len(self._clean)
+        decision, choices = decided or nothing
         return np.array([*report, *self._gains, *decision, *choices], np.float64)
 
     def _hear(self, step, reports, gains_, times):

@@ -96,9 +96,7 @@ def probe_links(workers: int, timeout_seconds: float) -> list[list[Network | Non
 
 
 def _bucket():
-    return ops.bucket(
-        f"link probe {next(_numbers)}", 1, "a probe of the links", measures_links=True
-    )
+    return ops.bucket(f"link probe {next(_numbers)}", 1, "a probe of the links")
 
 
 def _arguments(workers, timeout_seconds):

@@ -249,7 +249,9 @@ class GradientReducer:
         variables = [entry.variable for entry in entries]
         bucket = self._bucket(entries, user)
         with tf.device(self._device):
-            ops.begin_step(bucket.handle, step)
+            choice = entries[0].choice
+            measures_links = False if choice is None else choice.measures_links
+            ops.begin_step(bucket.handle, step, measures_links=measures_links)
             exchange = self._exchange(
                 bucket=bucket.handle,
                 reduce_op=reduce_op,
@@ -258,7 +260,7 @@ class GradientReducer:
                 shapes=tuple(tuple(unwrap(v).shape) for v in variables),
                 slots=self._slots(compressor, variables),
                 units=_units(entries) if compressor.units == "second_moment" else None,
-                choice=entries[0].choice,
+                choice=choice,
             )
             with self._sampled(entries, gradients, exchange):
                 if compressor.start_step == 0:
@@ -297,7 +299,7 @@ class GradientReducer:
                 adaptations.append(self._adaptation(buckets, squares))
                 residuals = self._slots(auto, [entry.variable for entry in chosen])["residual"]
                 adaptations[-1].observe(step, [entry.gradient for entry in chosen], residuals)
-                for bucket, choice in zip(buckets, adaptations[-1].choices(), strict=True):
+                for bucket, choice in zip(buckets, adaptations[-1].choices(step), strict=True):
                     for entry in bucket:
                         entry.choice = choice
         yield
@@ -353,12 +355,7 @@ class GradientReducer:
             compressor, dtypes = key[:2]
             names = _names(entries)
             with tf.init_scope(), tf.device(self._device):
-                handle = ops.bucket(
-                    str(next(_bucket_keys)),
-                    len(entries),
-                    _label(names),
-                    measures_links=isinstance(compressor, Auto),
-                )
+                handle = ops.bucket(str(next(_bucket_keys)), len(entries), _label(names))
             self._buckets[key] = _Bucket(handle, compressor, dtypes, names, user)
             for entry in entries:
                 for variable in _variables(entry):

@@ -109,7 +109,7 @@ class ChooserTest(absltest.TestCase):
 
     def test_what_would_cost_little_is_tried_though_links_are_taken_for_slow(self):
         systems = [_EXACT, _THC, _3LC]
-        world = _World(_SLOW, [100_000], computation=0.02, wrong={"uncompressed": 0.01})
+        world = _World(_SLOW, [30_000], computation=0.02, wrong={"uncompressed": 0.01})
         chooser = Chooser(systems, world.sizes, 4)
         world.train(chooser, systems)
         self.assertEqual(chooser.plan.choices, (0,))
@@ -134,6 +134,27 @@ class ChooserTest(absltest.TestCase):
                 self.assertEqual(chooser.plan.choices, (0,))
             else:
                 self.assertLess(last, 0.5 * exact)
+
+    def test_a_pause_changes_nothing(self):
+        systems = [_EXACT, _THC, _3LC]
+        world = _World(_SLOW, [1_000_000])
+        chooser = Chooser(systems, world.sizes, 4)
+        seconds, _ = world.train(chooser, systems)
+        for _ in range(40):  # as a program that evaluates after each tenth step
+            for took in ([seconds] * 2, [seconds, 50 * seconds], *([[seconds]] * 6)):
+                chooser.update(world.network, took)
+                self.assertTrue(chooser.is_settled)
+
+    def test_links_are_no_slower_than_steps_show_them_to_be(self):
+        systems = [_EXACT, _THC, _3LC]
+        world = _World(Network(5e-2, 1e8), [1_000_000])
+        chooser = Chooser(systems, world.sizes, 4)
+        seconds, _ = world.train(chooser, systems)
+        plan = chooser.plan
+        for _ in range(40):  # what a short message has cost a byte
+            chooser.update(Network(5e-2, 2e5), [seconds] * 3)
+            self.assertEqual(chooser.plan, plan)
+            self.assertTrue(chooser.is_settled)
 
     def test_slower_steps_make_it_look_again_though_the_network_seems_the_same(self):
         systems = [_EXACT, _3LC]
@@ -204,29 +225,41 @@ class ChooserTest(absltest.TestCase):
 
 
 class LeaderTest(absltest.TestCase):
-    def test_steps_count_for_the_plan_that_they_had(self):
-        systems = [_EXACT, _THC, _3LC]
-        world = _World(Network(1e-4, 2e9), [1_000_000], computation=0.02)
-        chooser = Chooser(systems, world.sizes, 4)
+    _SYSTEMS = (_EXACT, _THC, _3LC)
+
+    def _train(self, world, chooser, steps):
+        """Returns the choices of each step."""
         worker_0 = leader.Leader(chooser)
         report = leader.Report(world.network.latency, world.network.bandwidth, False)
         times, now, due = np.zeros(leader.MOST_STEPS + 4), 1.0, 0
-        choices, used = [0], set()
-        for step in range(400):
+        choices, used = (0,), []
+        for step in range(steps):
             times[step % times.size] = now
-            now += world.seconds(systems, choices, None)
+            now += world.seconds(self._SYSTEMS, choices, None)
+            used.append(choices)
             if step < due:
                 continue
             decision, next_choices = worker_0.decision() or (None, choices)
             worker_0.hear(step, [report] * 4, np.zeros([4, 0]), times)
-            choices = next_choices
-            used.add(tuple(choices))
+            choices = tuple(next_choices)
             due = step + (decision.steps if decision else 1)
         worker_0.decision()
-        self.assertLen(used, 3)
+        return used
+
+    def test_steps_count_for_the_plan_that_they_had(self):
+        world = _World(Network(1e-4, 2e9), [1_000_000], computation=0.02)
+        chooser = Chooser(self._SYSTEMS, world.sizes, 4)
+        used = self._train(world, chooser, 400)
+        self.assertLen(set(used), 3)
         for plan, seconds in chooser.measured().items():
-            expected = world.seconds(systems, plan.choices, plan.ratio)
+            expected = world.seconds(self._SYSTEMS, plan.choices, plan.ratio)
             np.testing.assert_allclose(seconds, expected, rtol=1e-6)
+
+    def test_a_plan_that_is_far_slower_is_left_soon(self):
+        """Of its first step nothing is known; two are measured, and two go by until all know."""
+        world = _World(Network(1e-4, 1e9), [1_000_000], computation=0.2, wrong={"THC": 30})
+        used = self._train(world, Chooser(self._SYSTEMS, world.sizes, 4), 100)
+        self.assertEqual(used.count((1,)), 5)
 
 
 class ServersTest(absltest.TestCase):

@@ -21,7 +21,7 @@ _SHAPES = {"a": (48, 64), "b": (64, 96)}
 
 @contextlib.contextmanager
 def _scripted(script):
-    """Makes worker 0 decide every three steps, as a list of (choices, ratio) says."""
+    """Makes worker 0 decide in every step, as a list of (choices, ratio) says."""
 
     class Scripted(Chooser):
         calls = 0
@@ -34,7 +34,10 @@ def _scripted(script):
             return self.plan
 
     patch = unittest.mock.patch
-    with patch("tf_gc.strategy.adaptation.Chooser", Scripted), patch.object(leader, "_SECONDS", 0):
+    with (
+        patch("tf_gc.strategy.adaptation.Chooser", Scripted),
+        patch.object(leader, "_TRYING_SECONDS", 0),
+    ):
         yield
 
 

@@ -15,12 +15,14 @@ class Choice:
       systems: the compressors.
       index: int32 scalar, which of them.
       ratio: float32 scalar, the part of the values that those without a ratio of their own send.
+      measures_links: bool scalar, whether this step measures the links.
       is_clean: bool variable, whether no residual of the bucket waits on any worker.
     """
 
     systems: tuple
     index: tf.Tensor
     ratio: tf.Tensor
+    measures_links: tf.Tensor
     is_clean: tf.Variable
 
     @property

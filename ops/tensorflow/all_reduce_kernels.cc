@@ -41,8 +41,6 @@ class BucketOp : public OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("key", &key_));
     OP_REQUIRES_OK(context, context->GetAttr("variables", &variables_));
     OP_REQUIRES_OK(context, context->GetAttr("label", &label_));
-    OP_REQUIRES_OK(context,
-                   context->GetAttr("measures_links", &measures_links_));
     if (label_.empty()) label_ = absl::StrCat("bucket ", key_);
   }
 
@@ -51,15 +49,13 @@ class BucketOp : public OpKernel {
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, TensorShape({}), &handle));
     handle->scalar<ResourceHandle>()() = ResourceHandle::MakeRefCountingHandle(
-        new Bucket(key_, variables_, label_, measures_links_),
-        context->device()->name());
+        new Bucket(key_, variables_, label_), context->device()->name());
   }
 
  private:
   std::string key_;
   int variables_;
   std::string label_;
-  bool measures_links_;
 };
 
 class BeginStepOp : public OpKernel {
@@ -70,7 +66,9 @@ class BeginStepOp : public OpKernel {
     RefCountPtr<Bucket> bucket;
     OP_REQUIRES_OK(context, LookupBucket(context, &bucket));
     OP_REQUIRES_OK(context, CheckScalar(context->input(1), "step"));
-    bucket->BeginStep(context->input(1).scalar<int64_t>()());
+    OP_REQUIRES_OK(context, CheckScalar(context->input(2), "measures_links"));
+    bucket->BeginStep(context->input(1).scalar<int64_t>()(),
+                      context->input(2).scalar<bool>()());
   }
 };
 

@@ -64,7 +64,6 @@ REGISTER_OP("TfGc>Bucket")
     .Attr("key: string")
     .Attr("variables: int >= 1")
     .Attr("label: string = ''")
-    .Attr("measures_links: bool = false")
     .Output("bucket: resource")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
@@ -76,20 +75,20 @@ It orders them, and counts what they send. It lives as long as its handle.
 key: Name of the bucket, the same on all workers, and no other bucket's.
 variables: Number of variables in the bucket.
 label: What warnings call the bucket; its key if empty.
-measures_links: Whether the head of a message comes in a transfer of its own in
-  every fourth step, so that the time of what follows is the network's alone
-  (NetworkSamples).
 bucket: Handle for the exchanges of this bucket.
 )");
 
 REGISTER_OP("TfGc>BeginStep")
     .Input("bucket: resource")
     .Input("step: int64")
+    .Input("measures_links: bool")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       tensorflow::shape_inference::ShapeHandle scalar;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &scalar));
-      return c->WithRank(c->input(1), 0, &scalar);
+      for (int i = 0; i < c->num_inputs(); ++i) {
+        TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 0, &scalar));
+      }
+      return absl::OkStatus();
     })
     .Doc(R"(
 Says which step of the optimizer the next exchanges of a bucket belong to.
@@ -99,6 +98,9 @@ error.
 
 bucket: Handle from Bucket.
 step: A scalar, 0 before the first.
+measures_links: A scalar, the same on all workers: whether the head of each
+  message comes in a transfer of its own, so that the time of what follows is
+  the network's alone (NetworkSamples).
 )");
 
 REGISTER_OP("TfGc>BucketTraffic")

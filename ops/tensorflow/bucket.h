@@ -65,19 +65,12 @@ struct Traffic {
 // one after the other, and those of other buckets beside them.
 class Bucket : public tensorflow::ResourceBase {
  public:
-  // Of how many steps one measures links, where a bucket does: two transfers
-  // for each message are a good part of a small step.
-  static constexpr int64_t kStepsPerMeasurement = 4;
-
   // `key` names the bucket in the messages: the same on all workers, and no
-  // other bucket's. `label` says in warnings what is in it. In steps that
-  // measure links the history of sizes is not used, so that what follows the
-  // heads of messages tells how long it takes.
-  Bucket(std::string key, int variables, std::string label, bool measures_links)
+  // other bucket's. `label` says in warnings what is in it.
+  Bucket(std::string key, int variables, std::string label)
       : key_(std::move(key)),
         variables_(variables),
         label_(std::move(label)),
-        measures_links_(measures_links),
         traffic_(variables) {}
 
   std::string DebugString() const override { return "tf_gc bucket " + key_; }
@@ -86,19 +79,18 @@ class Bucket : public tensorflow::ResourceBase {
   int variables() const { return variables_; }
   const std::string& label() const { return label_; }
 
-  // The next exchanges belong to this step of the optimizer.
-  void BeginStep(int64_t step) {
+  // The next exchanges belong to this step of the optimizer. If it measures
+  // links, the history of sizes is not used, so that what follows the heads of
+  // messages tells how long it takes.
+  void BeginStep(int64_t step, bool measures_links) {
     step_ = step;
-    has_steps_ = true;
+    uses_history_ = !measures_links;
     history_.BeginStep();
   }
   int64_t step() const { return step_; }
 
   // That of the messages' sizes; null where it is not used.
-  SizeHistory* history() {
-    const bool measures = measures_links_ && step_ % kStepsPerMeasurement == 0;
-    return has_steps_ && !measures ? &history_ : nullptr;
-  }
+  SizeHistory* history() { return uses_history_ ? &history_ : nullptr; }
 
   // Held while an exchange is under way.
   std::mutex& exchange_mutex() { return exchange_mutex_; }
@@ -116,9 +108,8 @@ class Bucket : public tensorflow::ResourceBase {
   const std::string key_;
   const int variables_;
   const std::string label_;
-  const bool measures_links_;
   std::atomic<int64_t> step_{0};
-  std::atomic<bool> has_steps_{false};  // else no exchange is known again
+  std::atomic<bool> uses_history_{false};  // without steps there is none
   SizeHistory history_;
   std::mutex exchange_mutex_;
   mutable std::mutex mutex_;  // of the traffic

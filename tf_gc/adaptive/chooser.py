@@ -17,10 +17,10 @@ _MOST_STEPS = 24
 _CLOSE = 1.1
 # A plan whose first steps take so many times the best plan's is given up at once.
 _HOPELESS = 1.5
-# Plans are tried whose exchanges are predicted to take no longer than the best plan's steps, or
-# than so many times its exchanges, or than so many seconds: where workers share processors, links
-# are taken for slower than they are.
-_DOUBT = 1.25
+# Plans are tried whose steps are predicted to be longer than the best plan's by no more than such
+# a part of it, or whose first steps' exchanges take so many seconds together: where workers share
+# processors, links are taken for slower than they are.
+_DOUBT = 0.75
 _CHEAP_SECONDS = 1.0
 # Of two plans that differ by less, or by no more than the standard error of what was measured, the
 # more faithful one is taken. The standard error of the median of n normal numbers is _ERROR times
@@ -30,7 +30,9 @@ _ERROR = 1.2533 * 1.4826
 # The network, or the machine, is another one when steps take so many times as long, or as short, in
 # so many settled steps for one that was spent on trying: a machine that others use changes all the
 # time, and what changes everything is worth a try soon.
-_CHANGES = ((1.25, 20), (2.0, 1))
+_RECENT_STEPS = 3
+_LARGE_CHANGE = 2.0
+_CHANGES = ((1.25, 20), (_LARGE_CHANGE, 1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +111,7 @@ class Chooser:
         self._ratio = ratios[len(ratios) // 2] if ratios else None
         self._steps = collections.defaultdict(lambda: collections.deque(maxlen=_MOST_STEPS))
         self._network = None  # for which steps were measured
+        self._network_told = False  # of the last change, not steps alone
         self._tried_steps = self._settled_steps = 0
         self.is_settled = False
         self.plan = None
@@ -132,11 +135,13 @@ class Chooser:
         used = used or self.plan
         if used is not None:
             self._steps[used].extend(seconds)
+            network = self._as_seen(network, seconds, used)
         if self.is_settled:
             self._settled_steps += len(seconds)
         else:
             self._tried_steps += len(seconds)
-        if self._begins_anew(network, seconds if used == self.plan else []):
+        if self._begins_anew(network):
+            self._network_told = self._expected_change(network) > _LARGE_CHANGE
             self._steps.clear()
             self._network = network
             self.is_settled = False
@@ -172,30 +177,56 @@ class Chooser:
         share = f" for {values[choice] / sum(values.values()):.0%}" if len(values) > 1 else ""
         return f"{system}{ratio}{share}"
 
-    def _begins_anew(self, network, seconds):
+    def _as_seen(self, network, seconds, used):
+        """Returns the network with links that are at least as fast as these steps need.
+
+        Where latency is long, TCP takes some round trips for the bytes of a short message, and
+        their bandwidth is that of no long one.
+        """
+        transfer = sum(cost.transfer for cost in self._chosen(network, used.choices))
+        excess = transfer / min(seconds, default=math.inf)
+        return dataclasses.replace(network, bandwidth=network.bandwidth * max(1.0, excess))
+
+    def _chosen(self, network, choices):
+        """Returns a `Prediction` of each bucket."""
+        return [
+            self._costs(network, size)[choice]
+            for size, choice in zip(self._sizes, choices, strict=True)
+        ]
+
+    def _begins_anew(self, network):
         """Whether what was measured before says so little about now that all is tried again."""
         if self._network is None:
             return True
         if not self.is_settled:
-            return False
-        change = self._change(network, seconds)
+            return self._expected_change(network) > _LARGE_CHANGE
+        change = self._change(network)
         return any(
             change > least and self._settled_steps >= steps * self._tried_steps
             for least, steps in _CHANGES
         )
 
-    def _change(self, network, seconds):
+    def _change(self, network):
         """Returns how many times longer or shorter steps are, or should be, than when measured."""
         measured = list(self._steps[self.plan])
-        before = measured[: len(measured) - len(seconds)]
+        before, recent = measured[:-_RECENT_STEPS], measured[-_RECENT_STEPS:]
         if len(before) < _FIRST_STEPS:
             return 1.0
         step = statistics.median(before)
         then, now = self._predict(self._network), self._predict(network)
         plan = self._plan(self.plan.choices)
         expected = [step + now[plan] - then[plan], step + min(now.values()) - min(then.values())]
-        took = [statistics.median(seconds)] if len(seconds) > 1 else []
-        return max(_times(other, step) for other in (*expected, *took))
+        # All that are recent: a pause, as for evaluation, makes one step long.
+        took = statistics.median((min(recent), step, max(recent)))
+        return max(_times(other, step) for other in (*expected, took))
+
+    def _expected_change(self, network):
+        """Returns how many times longer or shorter the best plan's steps should be now."""
+        if not (measured := self.measured()):
+            return 1.0
+        step = min(measured.values())
+        then, now = (min(self._predict(n).values()) for n in (self._network, network))
+        return _times(step + now - then, step)
 
     def _predict(self, network):
         """Returns the predicted seconds of the exchanges of each plan that may be worth it."""
@@ -247,11 +278,13 @@ class Chooser:
         medians = {plan: median for plan, median in self.measured().items() if plan in predicted}
         self.is_settled = False
         if not medians:
-            return min(predicted, key=predicted.get)
+            # Where steps alone have told of a change, those of now will show what it is.
+            keeps = self.plan is not None and not self._network_told
+            return self._plan(self.plan.choices) if keeps else min(predicted, key=predicted.get)
         best = min(medians, key=medians.get)
         if self.plan in predicted and not self._is_measured(self.plan, medians, best):
             return self.plan
-        limit = max(medians[best], _DOUBT * predicted[best], _CHEAP_SECONDS)
+        limit = max(predicted[best] + _DOUBT * medians[best], _CHEAP_SECONDS / _FIRST_STEPS)
         for plan in sorted(predicted, key=predicted.get):
             if plan not in medians and predicted[plan] <= limit:
                 return plan

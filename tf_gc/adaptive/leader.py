@@ -14,9 +14,10 @@ from tf_gc.adaptive.chooser import Chooser
 from tf_gc.adaptive.cost_model import Network
 from tf_gc.adaptive.run_record import ControlPoint, RunRecord
 
-# From one exchange of reports to the next.
-_SECONDS = 0.3
-_FEWEST_STEPS, MOST_STEPS = 3, 60
+# From one exchange of reports to the next, while plans are tried, and later: a plan is left two
+# reports after the step that tells enough of it.
+_TRYING_SECONDS, _SECONDS = 0.15, 0.3
+_FIRST_STEPS, MOST_STEPS = 3, 60  # the first: while it is not known how long steps take
 _REPORTS_PER_GAIN = 10
 
 
@@ -40,12 +41,14 @@ class Decision(NamedTuple):
     Attributes:
       steps: how many there are from these reports to the next ones.
       is_restored: whether residuals were restored on any worker.
+      is_settled: whether no plan is being tried.
       wants_gain: whether gains are to be measured before the next reports.
       ratio: of systems without one of their own.
     """
 
     steps: int
     is_restored: bool
+    is_settled: bool
     wants_gain: bool
     ratio: float
 
@@ -63,9 +66,11 @@ class Leader:
         self._logged = None  # the plan that was
         self._recorded = None
         self._heard = 0  # the step of the last reports
-        # What was told with the reports of now, and the last ones and those before: what is
-        # decided is told with the next reports, and done from then on.
-        self._told = collections.deque([None] * 3, maxlen=3)
+        self._typical = None  # seconds of a step
+        # What is decided is told with the next reports, and done from the next step on.
+        self._told = None
+        # The last plans, and the first step of each.
+        self._plans = collections.deque([(0, None)], maxlen=3)
 
     def hear(self, step: int, reports: Sequence[Report], gains: np.ndarray, times: np.ndarray):
         """Begins to decide, after `decision` has told of these reports.
@@ -76,9 +81,10 @@ class Leader:
           gains: float64 [workers, ratios], NaN where they are not known.
           times: when steps have begun, in seconds, that of step s at s mod size; 0 for unknown.
         """
-        seconds = self._seconds(step, times)
+        seconds, used = self._seconds(step, times)
         self._heard = step
-        used = self._told[1]
+        if self._told != self._plans[-1][1]:
+            self._plans.append((step + 1, self._told))
         self._deciding = self._pool.submit(self._decide, step, reports, gains, seconds, used)
 
     def decision(self) -> tuple[Decision, Sequence[int]] | None:
@@ -92,17 +98,21 @@ class Leader:
         if self._deciding is None:
             return None
         decision, plan = self._deciding.result()
-        self._told.append(plan)
+        self._told = plan
         return decision, plan.choices
 
     def _seconds(self, step, times):
-        """Returns what steps have taken since the last reports, but for the first of a plan."""
-        before, used, _ = self._told
-        steps = np.arange(self._heard + 1 + (used != before), step)
-        if steps.size > MOST_STEPS:  # another part of the training
-            return []
+        """Returns what steps have taken that ended since the last reports, and what plan they had.
+
+        The first step of a plan does not count, nor what was left of the one before.
+        """
+        if not 0 <= step - self._heard <= MOST_STEPS:  # another part of the training
+            self._plans = collections.deque([(step, self._told)], maxlen=3)
+            return [], self._told
+        first, used = next((p for p in reversed(self._plans) if p[0] < step), self._plans[0])
+        steps = np.arange(max(self._heard, first + 1), step)
         begin, end = times[steps % times.size], times[(steps + 1) % times.size]
-        return list((end - begin)[(begin > 0) & (end > begin)])
+        return list((end - begin)[(begin > 0) & (end > begin)]), used
 
     def _decide(self, step, reports, gains, seconds, used):
         self._reports += 1
@@ -113,11 +123,14 @@ class Leader:
         known_gains = None if np.isnan(gains).any() else gains.mean(0)
         plan = self._chooser.update(network, seconds, known_gains, used)
         typical = statistics.median(seconds) if seconds else None
+        self._typical = typical or self._typical
         self._tell(step, typical, network)
-        steps = _SECONDS / typical if typical else _FEWEST_STEPS
+        apart = _SECONDS if self._chooser.is_settled else _TRYING_SECONDS
+        steps = apart / self._typical if self._typical else _FIRST_STEPS
         decision = Decision(
-            steps=round(min(max(steps, _FEWEST_STEPS), MOST_STEPS)),
+            steps=round(min(max(steps, 1), MOST_STEPS)),
             is_restored=any(report.is_restored for report in reports),
+            is_settled=self._chooser.is_settled,
             wants_gain=self._reports % _REPORTS_PER_GAIN == 2,
             ratio=plan.ratio or 1.0,
         )
