@@ -209,6 +209,7 @@ def thc_all_reduce(
     group_size,
     units=None,
     unit_rows=None,
+    nearest=False,
     reduce_op="SUM",
     topology="sharded",
     rows=1,
@@ -250,6 +251,7 @@ def thc_all_reduce(
       group_size: int, the number of devices in the group.
       units: list of float32 vectors, as for `three_lc_all_reduce`; None for none.
       unit_rows: list of ints, the numbers of rows, which do not count without units.
+      nearest: bool, how values are rounded, as in `thc_quantize`.
       reduce_op: "SUM", or "MEAN" to divide the sums by `group_size`.
       topology: "sharded", "ring" or "torus", the way of the sums.
       rows: int, the rows of the torus, which divide `group_size`; 1 for other
@@ -282,6 +284,7 @@ def thc_all_reduce(
         unit_rows=unit_rows,
         bits=bits,
         truncation=truncation,
+        nearest=nearest,
         group_key=group_key,
         group_size=group_size,
         reduce_op=reduce_op,

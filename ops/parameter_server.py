@@ -29,12 +29,12 @@ and codecs, strings:
     "three_lc scale=mean rows=128 decay=0.99 units=1"                   of pushes only
     "thc bits=4 truncation=2.15 headroom=1.2 seed=7 table=0,1,3,..."    of pushes only
 
-"feedback=0" may follow each: then a push's rounding error is dropped, and not
-part of the next push. The scale of 3LC is a multiple of the largest value, or of the mean
-magnitude with `scale=mean`, or of the unit with `scale=unit` (3 times the mean where there are no
-units). With `rows` a push has the statistics of the worker's gradients,
-the decayed means of squares of the rows and columns of a matrix that the variable is seen
-as; 3LC quantises in units of the second moments that they stand for
+THC rounds to the nearest level with `rounding=nearest`. "feedback=0" may follow each: then a
+push's rounding error is dropped, and not part of the next push. The scale of 3LC is a multiple of
+the largest value, or of the mean magnitude with `scale=mean`, or of the unit with `scale=unit` (3
+times the mean where there are no units). With `rows` a push has the statistics of the worker's
+gradients, the decayed means of squares of the rows and columns of a matrix that the variable is
+seen as; 3LC quantises in units of the second moments that they stand for
 (`tf_gc.ops.second_moments`), but with `units=0`, and the server knows them of the mean.
 
 Several optimizers may share a server: each has a channel, a number, of its own,

@@ -24,7 +24,7 @@ def thc_blocks(values, name=None):
     return library.tf_gc_thc_blocks(values, name=name)
 
 
-def thc_quantize(blocks, limits, table, bits, signs, rounding, name=None):
+def thc_quantize(blocks, limits, table, bits, signs, rounding, nearest=False, name=None):
     """Rotates blocks, and rounds the values to indices of a few bits.
 
         R = H D block
@@ -32,7 +32,9 @@ def thc_quantize(blocks, limits, table, bits, signs, rounding, name=None):
             limit (2 table[z] / table[-1] - 1)
 
     with the orthonormal H of `hadamard` and random signs D. What the index stands
-    for is the clamped value on average. The same arguments give the same indices
+    for is the clamped value on average. With `nearest` it is that of the nearest
+    value, which is off by a third of the square, and of the same sign in every step
+    where the value is the same. The same arguments give the same indices
     everywhere, with any number of threads, denormal numbers aside, which some
     threads take as zeros.
 
@@ -43,7 +45,10 @@ def thc_quantize(blocks, limits, table, bits, signs, rounding, name=None):
       bits: 2, 3, 4, 5 or 8, a Python integer.
       signs: int32 or int64, the seed of D: a scalar, the key, or a vector of two,
         key and stream.
-      rounding: the same of the rounding, of the type of `signs`.
+      rounding: the same of the rounding, of the type of `signs`. It does not count
+        with `nearest`.
+      nearest: bool, whether z is the index of the nearest value, and of two the
+        lower one.
       name: Name of the op.
 
     Returns:
@@ -55,7 +60,9 @@ def thc_quantize(blocks, limits, table, bits, signs, rounding, name=None):
         not ascend from 0; `bits` is another number. In a tf.function what is
         known while tracing is ValueError.
     """
-    return library.tf_gc_thc_quantize(blocks, limits, table, signs, rounding, bits=bits, name=name)
+    return library.tf_gc_thc_quantize(
+        blocks, limits, table, signs, rounding, bits=bits, nearest=nearest, name=name
+    )
 
 
 def thc_decode(packed, limits, table, bits, signs, size, name=None):

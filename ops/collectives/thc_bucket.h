@@ -5,6 +5,7 @@
 #define TF_GC_OPS_COLLECTIVES_THC_BUCKET_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,7 +21,8 @@ namespace tf_gc {
 struct ThcScheme {
   kernels::ThcTable table;
   float truncation;  // t_p
-  kernels::Seed signs, rounding;
+  kernels::Seed signs;
+  std::optional<kernels::Seed> rounding;  // none: to the nearest
 };
 
 // One rank's side of one step. The values x are those of the variables plus
@@ -30,8 +32,7 @@ struct ThcScheme {
 //   Statistics     which variables are finite here, and the norms |x| of blocks
 //   Agree          with the statistics of all ranks
 //   Quantize       x becomes packed indices; what they do not stand for, the
-//   new
-//                  residuals
+//                  new residuals
 //   Deliver        sums of table values become the reduced values, part by part
 //
 // Whatever is computed of a block is computed while it is in a thread's cache;

@@ -180,6 +180,9 @@ struct StochasticQuantizeTable {
   void (*quantize_pack)(const float* values, int64_t n, const float* levels,
                         int num_levels, Seed seed, int64_t first, int bits,
                         uint8_t* packed);
+  void (*nearest_quantize_pack)(const float* values, int64_t n,
+                                const float* levels, int num_levels, int bits,
+                                uint8_t* packed);
 };
 
 struct TableSumTable {

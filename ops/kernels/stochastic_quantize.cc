@@ -39,4 +39,10 @@ void StochasticQuantizePack(const float* values, int64_t n, const float* levels,
                         packed);
 }
 
+void NearestQuantizePack(const float* values, int64_t n, const float* levels,
+                         int num_levels, int bits, uint8_t* packed) {
+  const KeepDenormals keep_denormals;
+  Table().nearest_quantize_pack(values, n, levels, num_levels, bits, packed);
+}
+
 }  // namespace tf_gc::kernels

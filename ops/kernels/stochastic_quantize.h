@@ -56,6 +56,10 @@ void StochasticQuantizePack(const float* values, int64_t n, const float* levels,
                             int num_levels, Seed seed, int64_t first, int bits,
                             uint8_t* packed);
 
+// The same with r = 1/2: the nearest level, and the lower one of two.
+void NearestQuantizePack(const float* values, int64_t n, const float* levels,
+                         int num_levels, int bits, uint8_t* packed);
+
 }  // namespace tf_gc::kernels
 
 #endif  // TF_GC_OPS_KERNELS_STOCHASTIC_QUANTIZE_H_

@@ -81,23 +81,44 @@ class Levels {
   float gap_[kSize + kLanes] = {};
 };
 
-// Quantises values in turns of kVectorBytes, from any turn of the stream.
-template <int kBits>
-class Quantizer {
+// Where r comes from: Fill writes those of kVectorBytes values, the first of
+// which is at the place `first`, a multiple of 8, of the stream.
+class Random {
  public:
-  Quantizer(const float* levels, int num_levels, Seed seed)
-      : levels_(levels, num_levels), philox_(seed) {}
+  explicit Random(Seed seed) : philox_(seed) {}
 
-  // `first` is the place of values[0] in the stream.
-  inline Bytes Quantize(const float* values, uint64_t first) const {
+  inline void Fill(uint64_t first, Floats (&uniforms)[4]) const {
     UnsignedInts words[2];
     philox_.Generate(first / 8, words);
     uint16_t halves[kVectorBytes];
     __builtin_memcpy(halves, words, sizeof(halves));
+    for (int k = 0; k < 4; ++k) uniforms[k] = Uniforms(halves + k * kLanes);
+  }
+
+ private:
+  Philox philox_;
+};
+
+struct Half {
+  inline void Fill(uint64_t, Floats (&uniforms)[4]) const {
+    for (Floats& lanes : uniforms) lanes = Floats{} + 0.5f;
+  }
+};
+
+// Quantises values in turns of kVectorBytes.
+template <int kBits, typename Uniform>
+class Quantizer {
+ public:
+  Quantizer(const float* levels, int num_levels, const Uniform& uniform)
+      : levels_(levels, num_levels), uniform_(uniform) {}
+
+  // `first` is the place of values[0] in the stream.
+  inline Bytes Quantize(const float* values, uint64_t first) const {
+    Floats uniforms[4];
+    uniform_.Fill(first, uniforms);
     Ints indices[4];
     for (int k = 0; k < 4; ++k) {
-      indices[k] =
-          levels_.Quantize(values + k * kLanes, Uniforms(halves + k * kLanes));
+      indices[k] = levels_.Quantize(values + k * kLanes, uniforms[k]);
     }
     if constexpr (kBits < 8) return Narrow(indices);
     for (Ints& lanes : indices) lanes -= 128;
@@ -113,13 +134,13 @@ class Quantizer {
 
  private:
   Levels<kBits> levels_;
-  Philox philox_;
+  Uniform uniform_;
 };
 
 template <int kBits>
 void QuantizeOf(const float* values, int64_t n, const float* levels,
                 int num_levels, Seed seed, int64_t first, uint8_t* indices) {
-  const Quantizer<kBits> quantizer(levels, num_levels, seed);
+  const Quantizer<kBits, Random> quantizer(levels, num_levels, Random(seed));
   int64_t i = 0;
   for (; i + kVectorBytes <= n; i += kVectorBytes) {
     Store(quantizer.Quantize(values + i, first + i), indices + i);
@@ -130,10 +151,11 @@ void QuantizeOf(const float* values, int64_t n, const float* levels,
   }
 }
 
-template <int kBits>
+template <int kBits, typename Uniform>
 void QuantizePackOf(const float* values, int64_t n, const float* levels,
-                    int num_levels, Seed seed, int64_t first, uint8_t* packed) {
-  const Quantizer<kBits> quantizer(levels, num_levels, seed);
+                    int num_levels, const Uniform& uniform, int64_t first,
+                    uint8_t* packed) {
+  const Quantizer<kBits, Uniform> quantizer(levels, num_levels, uniform);
   int64_t i = 0;
   for (; i + kVectorBytes <= n; i += kVectorBytes) {
     PackVector<kBits>(quantizer.Quantize(values + i, first + i), packed);
@@ -155,20 +177,34 @@ void Quantize(const float* values, int64_t n, const float* levels,
   quantize(values, n, levels, num_levels, seed, first, indices);
 }
 
+template <typename Uniform>
+void QuantizePackBy(const Uniform& uniform, const float* values, int64_t n,
+                    const float* levels, int num_levels, int64_t first,
+                    int bits, uint8_t* packed) {
+  const auto quantize_pack = bits == 2   ? QuantizePackOf<2, Uniform>
+                             : bits == 3 ? QuantizePackOf<3, Uniform>
+                             : bits == 4 ? QuantizePackOf<4, Uniform>
+                             : bits == 5 ? QuantizePackOf<5, Uniform>
+                                         : QuantizePackOf<8, Uniform>;
+  quantize_pack(values, n, levels, num_levels, uniform, first, packed);
+}
+
 void QuantizePack(const float* values, int64_t n, const float* levels,
                   int num_levels, Seed seed, int64_t first, int bits,
                   uint8_t* packed) {
-  const auto quantize_pack = bits == 2   ? QuantizePackOf<2>
-                             : bits == 3 ? QuantizePackOf<3>
-                             : bits == 4 ? QuantizePackOf<4>
-                             : bits == 5 ? QuantizePackOf<5>
-                                         : QuantizePackOf<8>;
-  quantize_pack(values, n, levels, num_levels, seed, first, packed);
+  QuantizePackBy(Random(seed), values, n, levels, num_levels, first, bits,
+                 packed);
+}
+
+void NearestQuantizePack(const float* values, int64_t n, const float* levels,
+                         int num_levels, int bits, uint8_t* packed) {
+  QuantizePackBy(Half(), values, n, levels, num_levels, /*first=*/0, bits,
+                 packed);
 }
 
 }  // namespace
 
-const StochasticQuantizeTable kStochasticQuantizeTable = {Quantize,
-                                                          QuantizePack};
+const StochasticQuantizeTable kStochasticQuantizeTable = {
+    Quantize, QuantizePack, NearestQuantizePack};
 
 }  // namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET

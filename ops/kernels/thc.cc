@@ -94,9 +94,9 @@ void ThcPart::InverseTransform(float* values) const {
                                 first_, values);
 }
 
-void ThcPart::Quantize(const ThcTable& table, Seed rounding,
-                       const float* values, float* rotated,
-                       uint8_t* packed) const {
+void ThcPart::Quantize(const ThcTable& table,
+                       const std::optional<Seed>& rounding, const float* values,
+                       float* rotated, uint8_t* packed) const {
   RandomizedHadamardPart(values, n_ / blocks_.size, blocks_.size, signs_,
                          first_, rotated);
   ForEachUnit(
@@ -108,10 +108,16 @@ void ThcPart::Quantize(const ThcTable& table, Seed rounding,
         }
       },
       [&](int64_t offset, int64_t length) {
-        StochasticQuantizePack(rotated + offset, length, table.levels.data(),
-                               static_cast<int>(table.levels.size()), rounding,
-                               first_ + offset, table.bits,
-                               packed + PackedSize(offset, table.bits));
+        const float* const levels = table.levels.data();
+        const int num_levels = static_cast<int>(table.levels.size());
+        uint8_t* const to = packed + PackedSize(offset, table.bits);
+        if (rounding.has_value()) {
+          StochasticQuantizePack(rotated + offset, length, levels, num_levels,
+                                 *rounding, first_ + offset, table.bits, to);
+        } else {
+          NearestQuantizePack(rotated + offset, length, levels, num_levels,
+                              table.bits, to);
+        }
       });
 }
 
@@ -146,8 +152,8 @@ void ThcPart::DecodeSums(const Lane* sums, int64_t granularity, int64_t workers,
 
 void ThcQuantize(const float* values, const ThcBlocks& blocks,
                  const float* limits, const ThcTable& table, Seed signs,
-                 Seed rounding, float* rotated, uint8_t* packed,
-                 const ParallelFor& parallel_for) {
+                 const std::optional<Seed>& rounding, float* rotated,
+                 uint8_t* packed, const ParallelFor& parallel_for) {
   ForEachPart(blocks, limits, signs, kThcQuantizeCost, parallel_for,
               [&](const ThcPart& part) {
                 const int64_t first = part.first();

@@ -3,7 +3,8 @@
 // ascend from 0 to the granularity g, and random signs D:
 //
 //   R = H D t / sqrt(d)            (ops/kernels/hadamard.h)
-//   z = stochastic index of R, clamped to [-M, M], among M (2 T[z] / g - 1)
+//   z = stochastic index of R, clamped to [-M, M], among M (2 T[z] / g - 1),
+//       or, without a seed of the rounding, that of the nearest one
 //
 // The indices z of several workers are summed up as S = sum T[z] without being
 // decoded (ops/kernels/table_sum.h), and then decoded once:
@@ -22,6 +23,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ops/kernels/parallel.h"
@@ -72,8 +74,8 @@ class ThcPart {
   int64_t first() const { return first_; }
 
   // ThcQuantize, ThcDecode and ThcDecodeSums, which see below.
-  void Quantize(const ThcTable& table, Seed rounding, const float* values,
-                float* rotated, uint8_t* packed) const;
+  void Quantize(const ThcTable& table, const std::optional<Seed>& rounding,
+                const float* values, float* rotated, uint8_t* packed) const;
   void Decode(const ThcTable& table, const uint8_t* packed,
               float* values) const;
   template <typename Lane>
@@ -109,8 +111,8 @@ void Undelivered(const float* values, const float* residual,
 // blocks.padded() values, which become undefined; it may be `values`.
 void ThcQuantize(const float* values, const ThcBlocks& blocks,
                  const float* limits, const ThcTable& table, Seed signs,
-                 Seed rounding, float* rotated, uint8_t* packed,
-                 const ParallelFor& parallel_for);
+                 const std::optional<Seed>& rounding, float* rotated,
+                 uint8_t* packed, const ParallelFor& parallel_for);
 
 // Writes the blocks.padded() values that packed indices stand for.
 void ThcDecode(const uint8_t* packed, const ThcBlocks& blocks,

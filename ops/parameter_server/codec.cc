@@ -120,6 +120,11 @@ bool ReadFlag(std::string_view text, bool* flag) {
   return *flag || text == "0";
 }
 
+bool ReadRounding(std::string_view text, bool* is_nearest) {
+  *is_nearest = text == "nearest";
+  return *is_nearest || text == "stochastic";
+}
+
 bool ReadTable(std::string_view text, std::vector<uint16_t>* table) {
   table->clear();
   for (const std::string_view word : absl::StrSplit(text, ',')) {
@@ -179,6 +184,13 @@ absl::Status ReadThc(Fields* fields, ThcSpec* thc) {
   status.Update(fields->Read("table", "integers from 0 that ascend to 65535",
                              ReadTable, &table));
   if (!status.ok()) return status;
+  std::string_view rounding;
+  if (fields->Take("rounding", &rounding) &&
+      !ReadRounding(rounding, &thc->is_nearest)) {
+    return fields->Error(
+        "rounding",
+        absl::StrCat("must be stochastic or nearest, got ", rounding));
+  }
   if (table.size() != size_t{1} << bits) {
     return fields->Error(
         "table", absl::StrCat("must have 2^bits values, got ", table.size()));

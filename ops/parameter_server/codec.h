@@ -55,8 +55,9 @@ absl::Status MakeScaling(const CodecSpec& spec, float multiplier,
 // "float32", "float16", "bfloat16", "int8", "three_lc" or "three_lc
 // scale=mean" (or unit), for pushes these with "rows=128 decay=0.999" or
 // "rows=128 decay=0.999 units=0" too, or "thc bits=4 truncation=2.15
-// headroom=1.2 seed=7 table=0,1,3,...", with all of its fields. "feedback=0"
-// may follow each. InvalidArgument, naming the field, for anything else.
+// headroom=1.2 seed=7 table=0,1,3,...", with all of these fields, and
+// "rounding=nearest" if it is not stochastic. "feedback=0" may follow each.
+// InvalidArgument, naming the field, for anything else.
 absl::Status ParseCodecSpec(std::string_view text, CodecSpec* spec);
 
 // What follows is for the plain codecs. With t = values + residual:

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "ops/kernels/bit_packing.h"
@@ -159,9 +160,10 @@ void ThcQuantizer::Quantize(const float* values, uint64_t push,
   const std::unique_ptr<float[]> padded(new float[blocks_.padded()]);
   std::copy_n(values, n_, padded.get());
   std::fill(padded.get() + n_, padded.get() + blocks_.padded(), 0.0f);
+  std::optional<kernels::Seed> rounding;
+  if (!spec_.is_nearest) rounding = ThcRounding(signs_, push);
   kernels::ThcQuantize(padded.get(), blocks_, limits_.data(), spec_.table,
-                       signs_, ThcRounding(signs_, push), padded.get(), indices,
-                       parallel_for);
+                       signs_, rounding, padded.get(), indices, parallel_for);
 }
 
 void ThcQuantizer::Add(const uint8_t* indices, uint16_t* sums,

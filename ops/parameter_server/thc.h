@@ -25,9 +25,10 @@ namespace tf_gc::parameter_server {
 inline constexpr int64_t kLargestThcSum = UINT16_MAX;
 
 struct ThcSpec {
-  float truncation = 0;  // t_p
-  float headroom = 0;    // scale over the largest norm of the last round
-  uint64_t seed = 0;     // of the signs
+  float truncation = 0;     // t_p
+  float headroom = 0;       // scale over the largest norm of the last round
+  uint64_t seed = 0;        // of the signs
+  bool is_nearest = false;  // how values are rounded
   kernels::ThcTable table;
 };
 

@@ -204,6 +204,7 @@ class ThcAllReduceOp : public HopOp {
   explicit ThcAllReduceOp(OpKernelConstruction* context) : HopOp(context) {
     OP_REQUIRES_OK(context, GetRows(context, "unit_rows", &rows_));
     OP_REQUIRES_OK(context, GetBits(context, &bits_));
+    OP_REQUIRES_OK(context, context->GetAttr("nearest", &is_nearest_));
     OP_REQUIRES_OK(context, context->GetAttr("truncation", &truncation_));
     OP_REQUIRES(
         context, truncation_ > 0 && std::isfinite(truncation_),
@@ -239,7 +240,9 @@ class ThcAllReduceOp : public HopOp {
     TF_RETURN_IF_ERROR(context->input("rounding", &rounding));
     TF_RETURN_IF_ERROR(ReadThcTable(*table, bits_, &scheme->table));
     TF_RETURN_IF_ERROR(ReadSeed(*signs, &scheme->signs));
-    TF_RETURN_IF_ERROR(ReadSeed(*rounding, &scheme->rounding));
+    if (!is_nearest_) {
+      TF_RETURN_IF_ERROR(ReadSeed(*rounding, &scheme->rounding.emplace()));
+    }
     scheme->truncation = truncation_;
     return absl::OkStatus();
   }
@@ -247,7 +250,7 @@ class ThcAllReduceOp : public HopOp {
   std::vector<int64_t> rows_;
   int bits_;
   float truncation_;
-  bool is_mean_;
+  bool is_mean_, is_nearest_;
 };
 
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>Bucket", BucketOp);

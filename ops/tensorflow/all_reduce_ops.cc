@@ -204,6 +204,7 @@ TF_GC_TOPOLOGY_EXCHANGE_OP("TfGc>ThcAllReduce", "sharded")
     .Attr("unit_rows: list(int)")
     .Attr("bits: int")
     .Attr("truncation: float")
+    .Attr("nearest: bool = false")
     .Attr("Tseed: {int32, int64} = DT_INT64")
     .Input("residuals: N * resource")
     .Input("units: N * float")
@@ -244,6 +245,7 @@ reduced: The sums (or means), in the order and with the shapes of gradients.
 unit_rows: For each gradient the number of rows; does not count without units.
 bits: 2, 3, 4, 5 or 8.
 truncation: How many standard deviations of a rotated value lie within the limit.
+nearest: Whether values are rounded as ThcQuantize does with it.
 group_key: Key of the group of devices that take part.
 group_size: Number of devices in the group.
 reduce_op: SUM, or MEAN to divide the sums by group_size.

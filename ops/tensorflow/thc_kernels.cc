@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -61,7 +62,9 @@ class ThcBlocksOp : public OpKernel {
 
 class ThcQuantizeOp : public PackingOp {
  public:
-  using PackingOp::PackingOp;
+  explicit ThcQuantizeOp(OpKernelConstruction* context) : PackingOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("nearest", &is_nearest_));
+  }
 
   void Compute(OpKernelContext* context) override {
     const Tensor &values = context->input(0), &limits = context->input(1);
@@ -75,9 +78,12 @@ class ThcQuantizeOp : public PackingOp {
     OP_REQUIRES_OK(context, CheckLimits(limits, blocks.count));
     kernels::ThcTable table;
     OP_REQUIRES_OK(context, ReadThcTable(context->input(2), bits_, &table));
-    kernels::Seed signs, rounding;
+    kernels::Seed signs;
     OP_REQUIRES_OK(context, ReadSeed(context->input(3), &signs));
-    OP_REQUIRES_OK(context, ReadSeed(context->input(4), &rounding));
+    std::optional<kernels::Seed> rounding;
+    if (!is_nearest_) {
+      OP_REQUIRES_OK(context, ReadSeed(context->input(4), &rounding.emplace()));
+    }
     Tensor rotated, *packed = nullptr;
     OP_REQUIRES_OK(context,
                    context->forward_input_or_allocate_temp(
@@ -92,6 +98,9 @@ class ThcQuantizeOp : public PackingOp {
         signs, rounding, rotated.flat<float>().data(),
         packed->flat<uint8_t>().data(), IntraOpThreads(context));
   }
+
+ private:
+  bool is_nearest_;
 };
 
 // Calls decode(values) with room for the values of all blocks, and

@@ -93,6 +93,7 @@ blocks: A matrix with a block in each row, the last one padded with zeros: the
 
 REGISTER_OP("TfGc>ThcQuantize")
     .Attr("bits: int")
+    .Attr("nearest: bool = false")
     .Attr("Tseed: {int32, int64} = DT_INT64")
     .Input("blocks: float")
     .Input("limits: float")
@@ -107,7 +108,7 @@ algorithm 3).
 
 A rotated value, clamped to [-limit, limit], becomes one of the two values
 limit (2 table[z] / granularity - 1) around it, at random, so that it is the
-value on average; the granularity is the table's last entry.
+value on average, or the nearest one; the granularity is the table's last entry.
 
 blocks: A matrix with a block in each row, as ThcBlocks gives them.
 limits: A vector, one for each block; where it is 0 all values count as 0.
@@ -117,6 +118,8 @@ signs: The key of the Philox generator of the rotation's signs, a scalar, or a
 rounding: The same of the rounding.
 packed: A vector, the packed indices z of all values as PackBits gives them.
 bits: 2, 3, 4, 5 or 8.
+nearest: Whether a value becomes the nearest one, and of two the lower one;
+  `rounding` is not used then.
 )doc");
 
 REGISTER_OP("TfGc>ThcDecode")

@@ -176,9 +176,9 @@ void Reduce(Ranks* ranks, const Options& options) {
       rotated[i] = limit(i) > 0 ? rotated[i] / limit(i) : 0;
     }
     std::vector<uint8_t> indices(rotated.size());
-    kernels::StochasticQuantize(rotated.data(), rotated.size(),
-                                table.levels.data(), table.levels.size(),
-                                Scheme(options, r).rounding, 0, indices.data());
+    kernels::StochasticQuantize(
+        rotated.data(), rotated.size(), table.levels.data(),
+        table.levels.size(), *Scheme(options, r).rounding, 0, indices.data());
     for (size_t i = 0; i < rotated.size(); ++i) {
       total[i] += table.integers[indices[i]];
       rotated[i] = limit(i) * table.levels[indices[i]];

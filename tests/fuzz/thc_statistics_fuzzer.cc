@@ -24,10 +24,12 @@ void Fuzz(const uint8_t* data, size_t size) {
     variables.push_back({kSize, values.data() + begin, residuals.data() + begin,
                          values.data() + begin, reduced.data() + begin});
   }
-  ThcBucket bucket(
-      &variables,
-      {kernels::ThcTable({0, 1, 2, 4}), /*truncation=*/2.15f, {1, 2}, {3, 4}},
-      /*ranks=*/2, /*divisor=*/1, kernels::SingleThread);
+  ThcBucket bucket(&variables,
+                   {kernels::ThcTable({0, 1, 2, 4}),
+                    /*truncation=*/2.15f,
+                    {1, 2},
+                    kernels::Seed{3, 4}},
+                   /*ranks=*/2, /*divisor=*/1, kernels::SingleThread);
   const std::vector<uint8_t> own = bucket.Statistics();
   Bytes mine(own.size()), others(size);
   std::copy(own.begin(), own.end(), mine.data());

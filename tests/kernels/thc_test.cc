@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ops/kernels/bit_packing.h"
@@ -54,10 +55,11 @@ struct Vector {
   }
 
   Bytes Quantize(const ThcTable& table,
-                 const ParallelFor& parallel_for = SingleThread) const {
+                 const ParallelFor& parallel_for = SingleThread,
+                 const std::optional<Seed>& rounding = kRounding) const {
     Floats room(values.size());
     Bytes packed(PackedSize(blocks.padded(), table.bits));
-    ThcQuantize(values.data(), blocks, limits.data(), table, kSigns, kRounding,
+    ThcQuantize(values.data(), blocks, limits.data(), table, kSigns, rounding,
                 room.data(), packed.data(), parallel_for);
     return packed;
   }
@@ -87,8 +89,8 @@ const ThcTable& Table() {
   return *table;
 }
 
-// By the kernels that it is made of, one value after the other.
-Bytes SlowQuantize(const Vector& vector, const ThcTable& table) {
+// What is rounded: R / M.
+Floats Rotated(const Vector& vector) {
   Floats rotated(vector.values.size());
   RandomizedHadamard(vector.values.data(), vector.blocks.count,
                      vector.blocks.size, kSigns, rotated.data(), SingleThread);
@@ -96,6 +98,12 @@ Bytes SlowQuantize(const Vector& vector, const ThcTable& table) {
     const float limit = vector.limits[i / vector.blocks.size];
     rotated[i] = limit == 0 ? 0 : rotated[i] / limit;
   }
+  return rotated;
+}
+
+// By the kernels that it is made of, one value after the other.
+Bytes SlowQuantize(const Vector& vector, const ThcTable& table) {
+  const Floats rotated = Rotated(vector);
   Bytes indices(rotated.size());
   StochasticQuantize(rotated.data(), rotated.size(), table.levels.data(),
                      table.levels.size(), kRounding, 0, indices.data());
@@ -120,6 +128,28 @@ TEST(ThcTest, QuantizesAndDecodesAsTheKernelsThatItIsMadeOf) {
                               vector.blocks.size, kSigns, expected.data(),
                               SingleThread);
     EXPECT_EQ(vector.Decode(packed, Table()), expected) << n;
+  }
+}
+
+TEST(ThcTest, WithoutASeedTheNearestLevelIsTaken) {
+  for (const int64_t n : {1, 100, 4096, 70000}) {
+    const Vector vector(n);
+    const Bytes packed = vector.Quantize(Table(), SingleThread, std::nullopt);
+    EXPECT_EQ(vector.Quantize(Table(), Threads(3), std::nullopt), packed);
+    Bytes indices(vector.values.size());
+    UnpackBits(packed.data(), indices.size(), Table().bits, indices.data());
+    const Floats rotated = Rotated(vector);
+    const Floats& levels = Table().levels;
+    for (size_t i = 0; i < indices.size(); ++i) {
+      const auto distance = [&](float level) {
+        return std::abs(double{rotated[i]} - level);
+      };
+      const float nearest = *std::min_element(
+          levels.begin(), levels.end(),
+          [&](float a, float b) { return distance(a) < distance(b); });
+      // Two may be equally near but for rounding.
+      ASSERT_NEAR(distance(levels[indices[i]]), distance(nearest), 1e-6) << i;
+    }
   }
 }
 

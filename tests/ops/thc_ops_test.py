@@ -77,6 +77,19 @@ class ThcTest(OpTestCase):
         decoded = ops.thc_decode_sums(sums.reshape(-1), limits, 30, 3, _SIGNS, size)
         np.testing.assert_array_equal(decoded, _decoded(rotated, size))
 
+    @parameterized.parameters(sorted(_TABLES))
+    def test_the_nearest_level_is_taken(self, bits):
+        blocks = _blocks(testing.gaussian(300))
+        limits, table = _limits(blocks), _TABLES[bits]
+        rotated = tf.math.divide_no_nan(
+            ops.randomized_hadamard(blocks, _SIGNS), limits[:, np.newaxis]
+        )
+        levels = 2 * table / table[-1] - 1
+        distances = np.abs(rotated.numpy()[..., np.newaxis] - levels)
+        packed = ops.thc_quantize(blocks, limits, table, bits, _SIGNS, 0, nearest=True)
+        expected = ops.pack_bits(distances.argmin(-1).astype(np.uint8), bits)
+        np.testing.assert_array_equal(packed, expected)
+
     def test_the_mean_of_many_roundings_is_the_value(self):
         values = testing.gaussian(100)
         blocks = ops.thc_blocks(values)

@@ -85,6 +85,10 @@ TEST(CodecSpecTest, FieldsOfThcAreRead) {
   EXPECT_EQ(spec.thc.table.integers, (std::vector<uint16_t>{0, 2, 3, 6}));
   EXPECT_EQ(spec.thc.table.levels,
             (Floats{-1, static_cast<float>(-1 / 3.0), 0, 1}));
+  EXPECT_FALSE(spec.thc.is_nearest);
+  EXPECT_TRUE(Spec("thc bits=2 truncation=2.15 headroom=1.25 seed=1 "
+                   "rounding=nearest table=0,2,3,6")
+                  .thc.is_nearest);
 }
 
 TEST(CodecSpecTest, FieldsOfThreeLcAreRead) {
@@ -131,6 +135,8 @@ TEST(CodecSpecTest, ErrorsNameTheField) {
        "seed must be"},
       {"thc bits=2 truncation=1.64 headroom=1 seed=1 table=0,1,2",
        "table must have 2^b"},
+      {"thc bits=2 truncation=1.64 headroom=1 seed=1 rounding=up table=0,1,2,3",
+       "rounding must be stochastic or nearest, got up"},
       {"thc bits=2 truncation=1.64 headroom=1 seed=1 table=0,2,1,3",
        "table must be"},
       {"thc bits=2 truncation=1.64 headroom=1 seed=1 table=1,2,3,4",

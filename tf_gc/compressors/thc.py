@@ -44,6 +44,9 @@ class UniformTHC(Compressor):
       topology: how the sums travel: "sharded" (each worker is the server of a
         part), or "ring", hop by hop.
       seed: of the random numbers.
+      rounding: "stochastic", as in the paper: z stands for R on average; or
+        "nearest", which errs by half as much or less, needs no random numbers, and
+        is biased in each step: error feedback delivers the rest.
       units: what x is measured in: "gradient", or "second_moment": x / u is
         quantised, and sums and own shares are multiplied by u, the root of the
         second moment that rows and columns have had so far. Then the error of a
@@ -58,6 +61,9 @@ class UniformTHC(Compressor):
     p: float = 1 / 32
     topology: Literal["sharded", "ring"] = "sharded"
     seed: int = 0
+    rounding: Literal["stochastic", "nearest"] = dataclasses.field(
+        default="stochastic", kw_only=True
+    )
     units: Literal["gradient", "second_moment"] = dataclasses.field(
         default="gradient", kw_only=True
     )
@@ -67,6 +73,7 @@ class UniformTHC(Compressor):
         checks.choice("bits", self.bits, (2, 3, 4, 5, 8))
         checks.number("p", self.p, "in (0, 1)", lambda p: 0 < p < 1)
         checks.choice("topology", self.topology, ("sharded", "ring"))
+        checks.choice("rounding", self.rounding, ("stochastic", "nearest"))
 
     def table(self, workers: int) -> np.ndarray:
         """Returns T, 2^b integers from 0 to g, for so many workers."""
@@ -82,7 +89,7 @@ class UniformTHC(Compressor):
         table = ",".join(str(value) for value in self.table(pushes))
         push = (
             f"thc bits={self.bits} truncation={tables.truncation(self.p)} headroom={_HEADROOM} "
-            f"seed={self.seed} table={table}"
+            f"seed={self.seed} rounding={self.rounding} table={table}"
         )
         return ServerCodecs(push, "int8")
 
@@ -99,6 +106,7 @@ class UniformTHC(Compressor):
             exchange.seed(self.seed, "rounding"),
             units=exchange.units,
             unit_rows=[matrix_shape(shape)[0] for shape in exchange.shapes],
+            nearest=self.rounding == "nearest",
             reduce_op=exchange.reduce_op,
             topology=self.topology,
             **exchange.arguments,
