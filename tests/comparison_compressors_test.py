@@ -141,6 +141,21 @@ class ReferenceTest(parameterized.TestCase):
     def test_ef_sign_sgd(self):
         self.assert_follows(tf_gc.EFSignSGD(), reference.EFSignSGD)
 
+    def test_ef_sign_sgd_of_what_is_not_predicted(self):
+        compressor = tf_gc.EFSignSGD(prediction=0.9)
+        self.assert_follows(compressor, reference.EFSignSGD, prediction=0.9)
+
+    def test_predictions_are_the_gradients_that_make_the_momentum(self):
+        """An optimizer's momentum of the last sums is what was sent, over 1 - beta."""
+        gradients, delivered, kept = run(tf_gc.EFSignSGD(prediction=0.8))
+        momentum, predicted = 0.0, 0.0
+        for step, total in enumerate(delivered):
+            momentum = 0.8 * momentum + 0.2 * total
+            before = kept[:, step - 1] if step else 0.0
+            sent = (gradients[:, step] + before - kept[:, step]).sum(axis=0) + predicted
+            np.testing.assert_allclose(momentum, 0.2 * sent, atol=1e-5)
+            predicted = 0.8 * sent
+
     @parameterized.parameters(1, 2, _STEPS)
     def test_one_bit_adam(self, freeze_step):
         compressor = tf_gc.OneBitAdam(freeze_step, beta_1=0.8)

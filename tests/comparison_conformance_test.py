@@ -61,6 +61,10 @@ class ComparedDesignsTest(tf_gc.testing.CompressorConformance):
         ),
         "EFSignSGD": tf_gc.EFSignSGD(),
         "EFSignSGD, units": tf_gc.EFSignSGD(units="second_moment"),
+        "EFSignSGD, prediction": Case(
+            compressor=tf_gc.EFSignSGD(prediction=0.9),
+            bad=(("prediction", 1.0), ("prediction", float("nan"))),
+        ),
         "OneBitAdam": Case(
             compressor=tf_gc.OneBitAdam(freeze_step=5),
             bad=(

@@ -43,6 +43,11 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
             bits_per_value=(6, 6.1),  # 4 of a contribution, 8 of a sum
             bad=(("bits", 6), ("p", 0.0), ("p", 1.0), ("granularity", 14), ("topology", "tree")),
         ),
+        "THC, nearest": Case(
+            compressor=tf_gc.THC(rounding="nearest"),
+            bits_per_value=(6, 6.1),
+            bad=(("rounding", "up"),),
+        ),
         "THC, ring": tf_gc.THC(granularity=30, topology="ring"),
         "THC, units": Case(compressor=tf_gc.THC(units="second_moment"), bad=(("units", "values"),)),
         "UniformTHC": tf_gc.UniformTHC(bits=8),
@@ -72,6 +77,11 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
         ),
         "Marsit, units": Case(
             compressor=tf_gc.Marsit(units="second_moment"), bad=(("units", "values"),)
+        ),
+        "Marsit, prediction": Case(
+            compressor=tf_gc.Marsit(mean_multiplier=1.4, prediction=0.9),
+            bits_per_value=(1, 1.01),
+            bad=(("mean_multiplier", 0.0), ("prediction", 1.0), ("prediction", -0.1)),
         ),
         "Marsit, torus": Case(
             compressor=tf_gc.Marsit(topology="torus", rows=2), workers=(2, 4, 12)

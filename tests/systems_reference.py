@@ -28,21 +28,25 @@ def seed(number, purpose, rank, names, step):
 
 
 class System:
-    """Workers with residuals of zero."""
+    """Workers with residuals of zero, of whose last sum a part, `prediction`, is predicted."""
 
-    def __init__(self, workers, sizes, names):
+    def __init__(self, workers, sizes, names, prediction=0.0):
         self.workers = workers
+        self.prediction = prediction
         self.sizes = sizes
         self.names = names
         self.size = sum(sizes)
         self.residuals = np.zeros([workers, self.size], _F)
+        self.last = np.zeros(self.size, _F)
         self.steps = 0
 
     def step(self, gradients):
-        values = gradients + self.residuals
-        total, self.residuals = self.reduce(values)
+        predicted = self.prediction * self.last
+        self.last, self.residuals = self.reduce(
+            gradients + self.residuals + predicted / self.workers
+        )
         self.steps += 1
-        return total, self.residuals
+        return self.last - predicted, self.residuals
 
 
 class ThreeLC(System):
@@ -94,9 +98,10 @@ class ThreeLC(System):
 class THC(System):
     """Algorithm 3, in blocks of `block` values, with a table from elsewhere."""
 
-    def __init__(self, *arguments, bits, table, t_p, block):
+    def __init__(self, *arguments, bits, table, t_p, block, rounding="stochastic"):
         super().__init__(*arguments)
         self.bits, self.t_p, self.block = bits, t_p, block
+        self.rounding = rounding
         self.table = np.array(table)
 
     def reduce(self, values):
@@ -133,6 +138,8 @@ class THC(System):
         stream = seed(0, "rounding", worker, self.names, self.steps)
         halves = philox_reference.halves(philox_reference.words(stream, -(-values.size // 8)))
         random = (halves[: values.size].reshape(values.shape) + 0.5) / 2**16
+        if self.rounding == "nearest":
+            random = 0.5
         clamped = np.clip(values, levels[0], levels[-1])
         lower = np.clip(np.searchsorted(levels, clamped, side="right") - 1, 0, len(levels) - 2)
         gaps = levels[lower + 1] - levels[lower]
@@ -225,8 +232,17 @@ class ScaleCom(System):
 class Marsit(System):
     """Algorithm 1, on a torus of workers; one row is a ring."""
 
-    def __init__(self, *arguments, rows, step_size, full_precision_every):
-        super().__init__(*arguments)
+    def __init__(
+        self,
+        *arguments,
+        rows=1,
+        step_size="mean_abs",
+        full_precision_every=100,
+        mean_multiplier=1.0,
+        prediction=0.0,
+    ):
+        super().__init__(*arguments, prediction)
+        self.mean_multiplier = mean_multiplier
         self.rows, self.columns = rows, self.workers // rows
         self.step_size, self.full_precision_every = step_size, full_precision_every
 
@@ -278,7 +294,7 @@ class Marsit(System):
             return _F(self.step_size) / self.workers  # the reduction is a sum
         ends = np.cumsum(self.sizes)[:-1]
         means = [np.abs(part).mean() for part in np.split(values, ends, axis=1)]
-        return np.repeat(np.array(means, _F), self.sizes)
+        return self.mean_multiplier * np.repeat(np.array(means, _F), self.sizes)
 
 
 def _mix(bits):

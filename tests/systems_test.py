@@ -27,6 +27,7 @@ def thc(compressor, block):
         table=compressor.table(_WORKERS),
         t_p=tf_gc.thc.truncation(compressor.p),
         block=block,
+        rounding=compressor.rounding,
     )
 
 
@@ -96,6 +97,7 @@ class ReferenceTest(parameterized.TestCase):
         tf_gc.THC(),
         tf_gc.THC(bits=4, granularity=30),
         tf_gc.THC(bits=2, granularity=70),  # 16-bit lanes
+        tf_gc.THC(rounding="nearest"),
         tf_gc.UniformTHC(),
         tf_gc.UniformTHC(bits=8, topology="ring"),
     )
@@ -112,6 +114,12 @@ class ReferenceTest(parameterized.TestCase):
         )
         topology = {"topology": "torus", "rows": rows} if rows > 1 else {}
         self.assert_follows(tf_gc.Marsit(step_size, **arguments, **topology), system)
+
+    @parameterized.parameters((1.0, 0.9), (1.4, 0.5))
+    def test_marsit_of_what_is_not_predicted(self, mean_multiplier, prediction):
+        arguments = {"mean_multiplier": mean_multiplier, "prediction": prediction}
+        system = reference.Marsit(_WORKERS, _SIZES, _NAMES, full_precision_every=3, **arguments)
+        self.assert_follows(tf_gc.Marsit(full_precision_every=3, **arguments), system)
 
     @parameterized.product(
         selection=["staleness", "variance"], topology=["ring", "tree", "sharded"]

@@ -27,9 +27,16 @@ class EFSignSGD(FusedCompressor):
       units: in which all magnitudes of a variable are one: "gradient", or
         "second_moment": u, the root of the second moment that rows and columns
         have had so far: q = mean(|t| / u) u sign(t).
+      prediction: beta, in [0, 1): t has beta times the mean of the last step's q added, and
+        the sum has as much less (`FusedCompressor`). How to tune it: the optimizer's own
+        momentum, 0.9 with Adam; without it, one bit a value costs Adam much quality.
+
+    Raises:
+      ValueError: a hyper-parameter is out of range.
     """
 
     units: Literal["gradient", "second_moment"] = "gradient"
+    prediction: float = 0.0
 
     shares_second_moment = True
 

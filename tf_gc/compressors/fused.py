@@ -5,6 +5,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from tf_gc import checks
 from tf_gc.compressors.compressor import Compressor
 from tf_gc.exchange import Exchange, from_bytes, to_bytes
 
@@ -20,7 +21,28 @@ class FusedCompressor(Compressor):
 
     A gradient that is not finite on some worker is NaN on all; in `values`, that
     worker has zeros for this variable, and no worker changes its residual.
+
+    Attributes:
+      prediction: beta, in [0, 1), of a compressor that has it as a hyper-parameter:
+        what is compressed is then the change of the last step's sum S, of N workers,
+
+            t = g + e + beta S / N,    S' = sum of what t is compressed to
+            sum = S' - beta S
+
+        so that an optimizer whose momentum is m <- beta m + (1 - beta) sum has m = (1 - beta) S'.
+        Without it t = g + e. S / N is in the slot "delivered".
     """
+
+    # Not annotated, as `units`.
+    prediction = 0.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        checks.number("prediction", self.prediction, "in [0, 1)", lambda beta: 0 <= beta < 1)
+
+    def slot_shapes(self, shape):
+        slots = super().slot_shapes(shape)
+        return {**slots, "delivered": shape} if self.prediction else slots
 
     def statistics(self, values: tf.Tensor, exchange: Exchange) -> tf.Tensor | None:
         """Returns what `reduce` needs to know of every worker, such as a norm, or None.
@@ -43,8 +65,8 @@ class FusedCompressor(Compressor):
         """Compresses, exchanges and decompresses a bucket.
 
         Args:
-          values: float32 [n], this worker's gradients plus its residuals, one
-            variable after the other. Finite.
+          values: float32 [n], this worker's gradients plus its residuals (and plus
+            what is predicted), one variable after the other. Finite.
           exchange: the bucket, and the way to the other workers.
 
         Returns:
@@ -68,17 +90,26 @@ class FusedCompressor(Compressor):
         values, finite = ops.fuse_gradients(
             gradients, residuals, exchange.bucket, group_size=exchange.workers
         )
+        if self.prediction:
+            predicted = self.prediction * exchange.read("delivered")
+            values += predicted
         exchange = _agree(finite, self.statistics(values, exchange), exchange)
         total, residual = self.reduce(values, exchange)
+        slots = {}
+        if self.prediction:
+            slots["delivered"] = total / exchange.workers
+            total -= exchange.workers * predicted
         dtype = gradients[0].dtype
         divisor = float(exchange.workers if exchange.reduce_op == "MEAN" else 1)
         if residual is not None:
             if dtype != tf.float32:
                 share = self.residual_factor(exchange) / exchange.workers
                 residual += share * _lost_by_rounding(total, divisor, dtype)
-            # Where the sum has overflowed on the way, the step has not happened.
-            finite = exchange.finite & ops.all_finite(total, exchange.sizes)
-            ops.store_residuals(residual, residuals, finite)
+            slots["residual"] = residual
+        # Where the sum has overflowed on the way, the step has not happened.
+        finite = exchange.finite & ops.all_finite(total, exchange.sizes)
+        for name, slot in slots.items():
+            dataclasses.replace(exchange, finite=finite).write(name, slot)
         return ops.unfuse_gradients(
             total, exchange.finite, divisor=divisor, shapes=exchange.shapes, dtype=dtype
         )

@@ -34,7 +34,7 @@ class Marsit(FusedCompressor):
     Attributes:
       global_step_size: eta, the magnitude of the reduced gradient's values as
         the optimizer gets it; a number, a schedule, or "mean_abs": the workers'
-        mean of the mean of |v|, for each variable and step.
+        mean of the mean of |v|, for each variable and step, times `mean_multiplier`.
       full_precision_every: K; 0 means never.
       topology: "ring", or "torus" of so many `rows`.
       rows: the torus' number of rows, a divisor of the number of workers.
@@ -43,6 +43,12 @@ class Marsit(FusedCompressor):
         "second_moment": u, the root of the second moment that rows and columns
         have had so far: then eta is in units u, and
         "mean_abs" the mean of |v| / u.
+      mean_multiplier: greater than 0; counts with "mean_abs" alone. How to tune it: 1
+        has the least squared error of one step where all workers agree; where their
+        residuals differ, 1.4 keeps these smaller.
+      prediction: beta, in [0, 1): v has beta times the last step's mean added, and the mean
+        that is delivered has as much less (`FusedCompressor`): the optimizer's own momentum,
+        0.9 with Adam.
 
     Raises:
       ValueError: a hyper-parameter is out of range.
@@ -54,12 +60,20 @@ class Marsit(FusedCompressor):
     rows: int = 1
     seed: int = 0
     units: Literal["gradient", "second_moment"] = "gradient"
+    mean_multiplier: float = 1.0
+    prediction: float = 0.0
 
     shares_second_moment = True
 
     def __post_init__(self):
         super().__post_init__()
         scales.check_step_size("global_step_size", self.global_step_size)
+        checks.number(
+            "mean_multiplier",
+            self.mean_multiplier,
+            "greater than 0",
+            lambda m: 0 < m < float("inf"),
+        )
         checks.integer("full_precision_every", self.full_precision_every, 0)
         checks.choice("topology", self.topology, ("ring", "torus"))
         checks.integer("rows", self.rows, 1, 1 if self.topology == "ring" else None)
@@ -91,4 +105,6 @@ class Marsit(FusedCompressor):
             self.rows,
         )
         share = scales.step_size(self.global_step_size, exchange)
+        if self.global_step_size == "mean_abs":
+            share *= self.mean_multiplier
         return ops.apply_signs(merged, share, values, exchange.sizes, exchange.workers)
