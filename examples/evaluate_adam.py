@@ -40,7 +40,9 @@ class System(NamedTuple):
 
     name: str
     title: str
-    compressor: str  # START stands for a tenth of the steps, in which the learning rate rises
+    # START stands for a tenth of the steps, in which the learning rate rises, and BETA for the
+    # optimizer's momentum.
+    compressor: str
     line: str = "-"
 
 
@@ -107,10 +109,25 @@ SYSTEMS = (
         "ScaleCom(5, overshoot=1.0, strided=True, start_step=START)",
         "--",
     ),
-    System("marsit", "Marsit", "Marsit(units='second_moment', start_step=START)", ":"),
-    System("ef_sign", "EF-signSGD", "EFSignSGD(units='second_moment', start_step=START)", ":"),
-    System("thc", "THC", "THC()", "-."),
-    System("thc-units", "THC in units", "THC(p=0.0078125, units='second_moment')", "-."),
+    System(
+        "marsit",
+        "Marsit",
+        "Marsit(units='second_moment', mean_multiplier=1.4, prediction=BETA, start_step=START)",
+        ":",
+    ),
+    System(
+        "ef_sign",
+        "EF-signSGD",
+        "EFSignSGD(units='second_moment', prediction=BETA, start_step=START)",
+        ":",
+    ),
+    System("thc", "THC, stochastic", "THC()", "-."),
+    System(
+        "thc-nearest",
+        "THC, nearest, in units",
+        "THC(p=0.0078125, rounding='nearest', units='second_moment')",
+        "-.",
+    ),
     System(
         "diloco-none",
         "DiLoCo, 50 inner steps, uncompressed",
@@ -142,7 +159,9 @@ def trainings_of(
             task.program,
             f"{task.name}, {system.title}, {where}, seed {seed}",
             pathlib.Path(FLAGS.out, task.name, f"{system.name}-{where}-{seed}.json"),
-            system.compressor.replace("START", str(task.steps // 10)),
+            system.compressor.replace("START", str(task.steps // 10)).replace(
+                "BETA", "0.8" if task.name.endswith("-sgd") else "0.9"
+            ),
             (
                 f"--epochs={task.epochs}",
                 f"--steps_per_epoch={task.steps_per_epoch}",

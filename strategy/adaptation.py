@@ -71,7 +71,8 @@ class Adaptation:
           ValueError: op determinism is enabled.
         """
         check_may_choose()
-        self._systems = auto.candidates(squares)
+        # Of momentum they know nothing: it would be state of one system, not of all.
+        self._systems = tuple(s.for_optimizer(squares, 0.0) for s in auto.candidates(squares))
         self._ratios = auto.searched(squares)
         self._start_step = auto.start_step
         self._residuals = residuals

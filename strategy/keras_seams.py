@@ -94,9 +94,11 @@ def _reduce_with_strategy(reduction):
         ):
             return reduction(optimizer, grads_and_vars)
         grads_and_vars = list(grads_and_vars)
+        squares = second_moments.are_used_by(optimizer)
         reduced = strategy.reduce_gradients(
             _with_paths(grads_and_vars, optimizer),
-            with_second_moments=second_moments.are_used_by(optimizer),
+            with_second_moments=squares,
+            momentum=getattr(optimizer, "beta_1", 0.0) if squares else 0.0,
         )
         return [(g, v) for (g, _), (_, v) in zip(reduced, grads_and_vars, strict=True)]
 

@@ -80,9 +80,9 @@ class LocalTraining:
         """Whether a gradient stays on its worker."""
         return gradient.dtype in GRADIENT_DTYPES
 
-    def reduce(self, gradients, variables, reduce_op, counter, with_second_moments=False):
+    def reduce(self, gradients, variables, reduce_op, counter, **of_optimizer):
         """Returns this worker's gradients in place of what `GradientReducer` would give."""
-        del with_second_moments  # of a worker's own gradient it is the square
+        del of_optimizer  # nothing is compressed: a second moment is the square
         self._reduced.update(_ids(variables))
 
         def own():

@@ -163,6 +163,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         grads_and_vars: GradsAndVars,
         reduce_op: str | tf.distribute.ReduceOp = "SUM",
         with_second_moments: bool = False,
+        momentum: float = 0.0,
     ) -> list[tuple[Gradient | None, Any]]:
         """Adds up gradients over all replicas, compressed as the policy says.
 
@@ -179,6 +180,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
           reduce_op: "SUM" or "MEAN" (or a `tf.distribute.ReduceOp`).
           with_second_moments: whether optimizers such as Adam are to get what
             they take in place of the squares of compressed gradients, too.
+          momentum: beta of such an optimizer's momentum, m <- beta m + (1 - beta) g,
+            Adam's beta_1, for compressors with `prediction="auto"`.
 
         Returns:
           A list of (reduced gradient, variable) pairs in the same order, with
@@ -218,6 +221,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
                 reduce_op,
                 counter=pairs[0][1],
                 with_second_moments=with_second_moments,
+                momentum=momentum,
             )
             reduced.update(zip(handled, results, strict=True))
         if others:

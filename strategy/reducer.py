@@ -112,7 +112,9 @@ class GradientReducer:
         """Whether an optimizer should not square what was reduced for a `tf.Variable`."""
         return variable._unique_id in self._shared
 
-    def reduce(self, gradients, variables, reduce_op, counter, with_second_moments=False):
+    def reduce(
+        self, gradients, variables, reduce_op, counter, with_second_moments=False, momentum=0.0
+    ):
         """Returns the reduced gradients, on the worker's CPU.
 
         Args:
@@ -122,9 +124,13 @@ class GradientReducer:
           counter: the variable whose reductions are counted as steps: the first
             of the optimizer's, whether it has a gradient this time or not.
           with_second_moments: whether reduced gradients get second moments, where
-            their compressors share them.
+            their compressors share them: the optimizer squares gradients.
+          momentum: the optimizer's (`Compressor.for_optimizer`).
         """
-        entries = list(map(self._entry, gradients, variables))
+        entries = [
+            self._entry(gradient, variable, with_second_moments, momentum)
+            for gradient, variable in zip(gradients, variables, strict=True)
+        ]
         step = self._residuals.count_step(counter)
         options = (reduce_op, step, with_second_moments, unwrap(counter)._unique_id)
         with self._adapted(entries, step, with_second_moments):
@@ -210,13 +216,14 @@ class GradientReducer:
             if bucket is not None:
                 self._retired = (self._retired + bucket.traffic(self._steps)).by_name()
 
-    def _entry(self, gradient, variable):
+    def _entry(self, gradient, variable, *of_optimizer):
         if isinstance(gradient, tf.IndexedSlices) and self._policy.embeddings:
             return _Entry(gradient, variable, self._policy.embeddings)
         with tf.device(self._device):
             gradient = tf.convert_to_tensor(gradient)
         compressor = self._policy.compressor_for(name_of(variable), unwrap(variable).shape)
-        return _Entry(gradient, variable, compressor or Uncompressed())
+        compressor = compressor or Uncompressed()
+        return _Entry(gradient, variable, compressor.for_optimizer(*of_optimizer))
 
     def _shares(self, entry, with_second_moments):
         """Whether statistics of the gradient are exchanged: where something uses them."""

@@ -1,5 +1,6 @@
 """Second moments that workers share, and the optimizers that use them, on real processes."""
 
+import dataclasses
 import os
 import tempfile
 
@@ -119,7 +120,9 @@ class StatisticsTest(parameterized.TestCase):
         np.testing.assert_array_equal(result["moments"][2][0], moments[2])
         np.testing.assert_array_equal(result["slots"], slots)
 
-    @parameterized.parameters(tf_gc.compressors.Uncompressed(), tf_gc.THC(), tf_gc.Int8())
+    @parameterized.parameters(
+        tf_gc.compressors.Uncompressed(), tf_gc.THC(units="gradient"), tf_gc.Int8()
+    )
     def test_systems_that_deliver_gradients_exchange_none(self, compressor):
         result = shared_cluster(2).run(programs.steps_with_second_moments, compressor, 1)[0]
         self.assertEqual(result["moments"], [[]])
@@ -434,6 +437,42 @@ class OptimizerTest(parameterized.TestCase):
                 for optimizers in ("tf_gc", "keras")
             )
             np.testing.assert_equal(ours, stock)
+
+    @parameterized.product(
+        system=[
+            (
+                tf_gc.Marsit(full_precision_every=0),
+                {"units": "second_moment", "mean_multiplier": 1.4, "prediction": 0.8},
+                {"units": "gradient", "mean_multiplier": 1.0, "prediction": 0.0},
+            ),
+            (
+                tf_gc.EFSignSGD(),
+                {"units": "second_moment", "prediction": 0.8},
+                {"units": "gradient", "prediction": 0.0},
+            ),
+            (
+                tf_gc.THC(),
+                {"units": "second_moment", "rounding": "nearest"},
+                {"units": "gradient", "rounding": "stochastic"},
+            ),
+        ],
+        legacy_keras=[False, True],
+    )
+    def test_systems_suit_themselves_to_the_optimizer(self, system, legacy_keras):
+        compressor, with_adam, with_others = system
+
+        def trained(compressor, name, **arguments):
+            cluster = _cluster(legacy_keras)
+            results = cluster.run(programs.train, compressor, 3, name, **arguments)
+            return one([result["variables"] for result in results])
+
+        for name, arguments, expected in (
+            ("Adam", {"beta_1": 0.8}, with_adam),
+            ("SGD", {"momentum": 0.8}, with_others),
+        ):
+            by_itself = trained(compressor, name, **arguments)
+            told = trained(dataclasses.replace(compressor, **expected), name, **arguments)
+            np.testing.assert_equal(by_itself, told)
 
     @parameterized.product(
         arguments=[

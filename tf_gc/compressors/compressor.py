@@ -32,7 +32,8 @@ class Compressor(abc.ABC):
         whatever its size.
       units: what values are measured in where they are compared, or get a
         magnitude: "gradient", or "second_moment": the root of the second moment
-        that rows and columns have had so far, `Exchange.units`.
+        that rows and columns have had so far, `Exchange.units`; or "auto" of these
+        the latter with an optimizer that squares gradients.
       shares_second_moment: whether what it delivers is too unlike the gradient
         for an optimizer to square it (values that come late, in spikes, or have
         one magnitude). Such an optimizer then gets the mean of the workers' own
@@ -49,11 +50,25 @@ class Compressor(abc.ABC):
 
     def __post_init__(self):
         checks.integer("start_step", self.start_step, 0)
-        checks.choice("units", self.units, ("gradient", "second_moment"))
+        checks.choice("units", self.units, ("auto", "gradient", "second_moment"))
 
     def slot_shapes(self, shape: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
         """Returns the shapes of a variable's slots, by name; all are zero at first."""
         return {"residual": shape} if self.uses_residual else {}
+
+    def for_optimizer(self, squares: bool, momentum: float) -> "Compressor":
+        """Returns what takes its place for gradients of an optimizer.
+
+        What is "auto" stays so, and counts as in the paper, where nothing is to change.
+
+        Args:
+          squares: whether it divides by the root of squared gradients, as Adam does.
+          momentum: beta of its momentum m <- beta m + (1 - beta) g; 0 if it has none.
+        """
+        del momentum
+        if not squares or self.units != "auto":
+            return self
+        return dataclasses.replace(self, units="second_moment")
 
     @property
     def warm_up(self) -> "Compressor":

@@ -26,17 +26,19 @@ class EFSignSGD(FusedCompressor):
     Attributes:
       units: in which all magnitudes of a variable are one: "gradient", or
         "second_moment": u, the root of the second moment that rows and columns
-        have had so far: q = mean(|t| / u) u sign(t).
-      prediction: beta, in [0, 1): t has beta times the mean of the last step's q added, and
-        the sum has as much less (`FusedCompressor`). How to tune it: the optimizer's own
-        momentum, 0.9 with Adam; without it, one bit a value costs Adam much quality.
+        have had so far: q = mean(|t| / u) u sign(t). "auto" is the latter with
+        an optimizer that squares gradients.
+      prediction: beta, in [0, 1): t has beta times the mean of the last step's q
+        added, and the sum has as much less (`FusedCompressor`). "auto" is the
+        optimizer's own momentum where it squares gradients, and else 0, as in the
+        paper. With Adam, one bit a value costs much quality without it.
 
     Raises:
       ValueError: a hyper-parameter is out of range.
     """
 
-    units: Literal["gradient", "second_moment"] = "gradient"
-    prediction: float = 0.0
+    units: Literal["auto", "gradient", "second_moment"] = "auto"
+    prediction: float | Literal["auto"] = "auto"
 
     shares_second_moment = True
 

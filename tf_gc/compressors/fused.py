@@ -30,7 +30,8 @@ class FusedCompressor(Compressor):
             sum = S' - beta S
 
         so that an optimizer whose momentum is m <- beta m + (1 - beta) sum has m = (1 - beta) S'.
-        Without it t = g + e. S / N is in the slot "delivered".
+        Without it t = g + e. S / N is in the slot "delivered". "auto" is the optimizer's own
+        beta, if it squares gradients.
     """
 
     # Not annotated, as `units`.
@@ -38,11 +39,24 @@ class FusedCompressor(Compressor):
 
     def __post_init__(self):
         super().__post_init__()
-        checks.number("prediction", self.prediction, "in [0, 1)", lambda beta: 0 <= beta < 1)
+        if self.prediction != "auto":
+            allowed = "'auto', or in [0, 1)"
+            checks.number("prediction", self.prediction, allowed, lambda beta: 0 <= beta < 1)
+
+    def for_optimizer(self, squares, momentum):
+        chosen = super().for_optimizer(squares, momentum)
+        if not squares or self.prediction != "auto":
+            return chosen
+        return dataclasses.replace(chosen, prediction=momentum)
+
+    @property
+    def predicts(self) -> bool:
+        """Whether there is a prediction."""
+        return self.prediction not in ("auto", 0.0)
 
     def slot_shapes(self, shape):
         slots = super().slot_shapes(shape)
-        return {**slots, "delivered": shape} if self.prediction else slots
+        return {**slots, "delivered": shape} if self.predicts else slots
 
     def statistics(self, values: tf.Tensor, exchange: Exchange) -> tf.Tensor | None:
         """Returns what `reduce` needs to know of every worker, such as a norm, or None.
@@ -90,13 +104,13 @@ class FusedCompressor(Compressor):
         values, finite = ops.fuse_gradients(
             gradients, residuals, exchange.bucket, group_size=exchange.workers
         )
-        if self.prediction:
+        if self.predicts:
             predicted = self.prediction * exchange.read("delivered")
             values += predicted
         exchange = _agree(finite, self.statistics(values, exchange), exchange)
         total, residual = self.reduce(values, exchange)
         slots = {}
-        if self.prediction:
+        if self.predicts:
             slots["delivered"] = total / exchange.workers
             total -= exchange.workers * predicted
         dtype = gradients[0].dtype

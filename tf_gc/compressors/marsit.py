@@ -11,6 +11,9 @@ from tf_gc.compressors.fused import FusedCompressor
 
 __all__ = ["Marsit"]
 
+# Times the mean magnitude, where part of it is predicted.
+_PREDICTED_MEANS = 1.4
+
 
 @dataclasses.dataclass(frozen=True)
 class Marsit(FusedCompressor):
@@ -42,13 +45,16 @@ class Marsit(FusedCompressor):
       units: in which all magnitudes of a variable are one: "gradient", or
         "second_moment": u, the root of the second moment that rows and columns
         have had so far: then eta is in units u, and
-        "mean_abs" the mean of |v| / u.
+        "mean_abs" the mean of |v| / u. "auto" is the latter with an optimizer
+        that squares gradients and "mean_abs".
       mean_multiplier: greater than 0; counts with "mean_abs" alone. How to tune it: 1
         has the least squared error of one step where all workers agree; where their
-        residuals differ, 1.4 keeps these smaller.
-      prediction: beta, in [0, 1): v has beta times the last step's mean added, and the mean
-        that is delivered has as much less (`FusedCompressor`): the optimizer's own momentum,
-        0.9 with Adam.
+        residuals differ, 1.4 keeps these smaller. "auto" is 1.4 with a prediction,
+        and else 1.
+      prediction: beta, in [0, 1): v has beta times the last step's mean added, and
+        the mean that is delivered has as much less (`FusedCompressor`). "auto" is
+        the optimizer's own momentum where it squares gradients, and else 0, as in
+        the paper. With Adam, one bit a value costs much quality without it.
 
     Raises:
       ValueError: a hyper-parameter is out of range.
@@ -59,24 +65,33 @@ class Marsit(FusedCompressor):
     topology: Literal["ring", "torus"] = "ring"
     rows: int = 1
     seed: int = 0
-    units: Literal["gradient", "second_moment"] = "gradient"
-    mean_multiplier: float = 1.0
-    prediction: float = 0.0
+    units: Literal["auto", "gradient", "second_moment"] = "auto"
+    mean_multiplier: float | Literal["auto"] = "auto"
+    prediction: float | Literal["auto"] = "auto"
 
     shares_second_moment = True
 
     def __post_init__(self):
         super().__post_init__()
         scales.check_step_size("global_step_size", self.global_step_size)
-        checks.number(
-            "mean_multiplier",
-            self.mean_multiplier,
-            "greater than 0",
-            lambda m: 0 < m < float("inf"),
-        )
+        if self.mean_multiplier != "auto":
+            allowed = "'auto', or greater than 0"
+            checks.number(
+                "mean_multiplier", self.mean_multiplier, allowed, lambda m: 0 < m < float("inf")
+            )
         checks.integer("full_precision_every", self.full_precision_every, 0)
         checks.choice("topology", self.topology, ("ring", "torus"))
         checks.integer("rows", self.rows, 1, 1 if self.topology == "ring" else None)
+
+    def for_optimizer(self, squares, momentum):
+        # A number is tuned to the units that it is in.
+        return super().for_optimizer(squares and self.global_step_size == "mean_abs", momentum)
+
+    @property
+    def _mean_multiplier(self):
+        if self.mean_multiplier != "auto":
+            return self.mean_multiplier
+        return _PREDICTED_MEANS if self.predicts else 1.0
 
     def statistics(self, values, exchange):
         return scales.step_size_statistics(self.global_step_size, values, exchange)
@@ -106,5 +121,5 @@ class Marsit(FusedCompressor):
         )
         share = scales.step_size(self.global_step_size, exchange)
         if self.global_step_size == "mean_abs":
-            share *= self.mean_multiplier
+            share *= self._mean_multiplier
         return ops.apply_signs(merged, share, values, exchange.sizes, exchange.workers)

@@ -46,12 +46,14 @@ class UniformTHC(Compressor):
       seed: of the random numbers.
       rounding: "stochastic", as in the paper: z stands for R on average; or
         "nearest", which errs by half as much or less, needs no random numbers, and
-        is biased in each step: error feedback delivers the rest.
+        is biased in each step: error feedback delivers the rest. "auto" is the
+        latter with an optimizer that squares gradients.
       units: what x is measured in: "gradient", or "second_moment": x / u is
         quantised, and sums and own shares are multiplied by u, the root of the
         second moment that rows and columns have had so far. Then the error of a
         value is proportional to what its row and column usually have, and not
-        the same in a whole block.
+        the same in a whole block. "auto" is the latter with an optimizer that
+        squares gradients.
 
     Raises:
       ValueError: a hyper-parameter is out of range.
@@ -61,11 +63,11 @@ class UniformTHC(Compressor):
     p: float = 1 / 32
     topology: Literal["sharded", "ring"] = "sharded"
     seed: int = 0
-    rounding: Literal["stochastic", "nearest"] = dataclasses.field(
-        default="stochastic", kw_only=True
+    rounding: Literal["auto", "stochastic", "nearest"] = dataclasses.field(
+        default="auto", kw_only=True
     )
-    units: Literal["gradient", "second_moment"] = dataclasses.field(
-        default="gradient", kw_only=True
+    units: Literal["auto", "gradient", "second_moment"] = dataclasses.field(
+        default="auto", kw_only=True
     )
 
     def __post_init__(self):
@@ -73,7 +75,13 @@ class UniformTHC(Compressor):
         checks.choice("bits", self.bits, (2, 3, 4, 5, 8))
         checks.number("p", self.p, "in (0, 1)", lambda p: 0 < p < 1)
         checks.choice("topology", self.topology, ("sharded", "ring"))
-        checks.choice("rounding", self.rounding, ("stochastic", "nearest"))
+        checks.choice("rounding", self.rounding, ("auto", "stochastic", "nearest"))
+
+    def for_optimizer(self, squares, momentum):
+        chosen = super().for_optimizer(squares, momentum)
+        if not squares or self.rounding != "auto":
+            return chosen
+        return dataclasses.replace(chosen, rounding="nearest")
 
     def table(self, workers: int) -> np.ndarray:
         """Returns T, 2^b integers from 0 to g, for so many workers."""
@@ -81,15 +89,16 @@ class UniformTHC(Compressor):
         return np.arange(1 << self.bits, dtype=np.int32)
 
     def server_codecs(self, pushes):
-        if self.units != "gradient":
+        if self.units == "second_moment":
             raise ValueError(
                 f"units={self.units!r} of {type(self).__name__} cannot be used with parameter "
                 "servers; use units='gradient'"
             )
         table = ",".join(str(value) for value in self.table(pushes))
+        rounding = "nearest" if self.rounding == "nearest" else "stochastic"
         push = (
             f"thc bits={self.bits} truncation={tables.truncation(self.p)} headroom={_HEADROOM} "
-            f"seed={self.seed} rounding={self.rounding} table={table}"
+            f"seed={self.seed} rounding={rounding} table={table}"
         )
         return ServerCodecs(push, "int8")
 
