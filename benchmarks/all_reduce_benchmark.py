@@ -47,6 +47,7 @@ _CONTENDERS = {
     "3LC, s = 1": tf_gc.ThreeLC(1.0),
     "3LC, s = 1.75": tf_gc.ThreeLC(1.75),
     "THC": tf_gc.THC(),
+    "THC, nearest": tf_gc.THC(rounding="nearest"),
     "Uniform THC, ring": tf_gc.UniformTHC(topology="ring"),
     "Marsit": tf_gc.Marsit(full_precision_every=0),
     "AR-Topk, 1 %": tf_gc.ARTopK(0.01),
