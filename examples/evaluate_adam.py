@@ -121,10 +121,10 @@ SYSTEMS = (
         "EFSignSGD(units='second_moment', prediction=BETA, start_step=START)",
         ":",
     ),
-    System("thc", "THC, stochastic", "THC()", "-."),
+    System("thc", "THC", "THC()", "-."),
     System(
         "thc-nearest",
-        "THC, nearest, in units",
+        "THC, p = 1 / 128",
         "THC(p=0.0078125, rounding='nearest', units='second_moment')",
         "-.",
     ),

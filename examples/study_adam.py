@@ -57,6 +57,10 @@ class Run(NamedTuple):
     # In whose root values are measured: None, "element", "rank-1", "row", "column", or "block".
     units: str | None = None
     has_own_shard: bool = True
+    # Of signs: times the mean magnitude; and the part of the last sum that is predicted: the change
+    # is delivered.
+    magnitude: float = 1.0
+    prediction: float = 0.0
     # Of sparse systems.
     ratio: float = 0.05
     overshoot: float = 0.0
@@ -76,6 +80,20 @@ def _of_signs(system, title):
     yield Run("signs", title, system)
     yield Run("signs", f"{title}, in units", system, units="rank-1")
     yield Run("signs", f"{title}, in units, start", system, units="rank-1", start=0.1)
+    for magnitude in 0.5, 2.0:
+        yield Run(
+            *("signs", f"{title}, in units, {magnitude:g} x the mean", system),
+            units="rank-1",
+            magnitude=magnitude,
+        )
+    for magnitude in 1.0, 1.4, 2.0:
+        yield Run(
+            *("signs", f"{title}, in units, predicted, {magnitude:g} x the mean", system),
+            units="rank-1",
+            start=0.1,
+            magnitude=magnitude,
+            prediction=0.9,
+        )
 
 
 def _of_sparse(system):
@@ -134,6 +152,7 @@ class Variable:
         self.places = np.arange(first, first + size).reshape(self.shape)
         self.residuals = [self._zeros() for _ in range(FLAGS.workers)]
         self.undelivered, self.squares = self._zeros(), self._zeros()
+        self.last = self._zeros()  # sum
         self.momentum, self.velocity = self._zeros(), self._zeros()
 
     def _zeros(self):
@@ -150,13 +169,13 @@ class Variable:
         """Returns what is delivered of the workers' values, and keeps the rest, by 3LC or signs."""
         units = self.units(run.units)
         if run.system == "signs":
-            sent = [_to_signs(v, v, units) for v in values]
+            sent = [_to_signs(v, v, units, run) for v in values]
             self.keep([v - s for v, s in zip(values, sent, strict=True)])
             return tf.add_n(sent)
         if run.system == "merged signs":
             whose = tf.random.stateless_uniform(self.shape, seed, 0, FLAGS.workers, tf.int32)
             signs = tf.add_n([tf.where(whose == w, v, 0.0) for w, v in enumerate(values)])
-            sent = _to_signs(signs, tf.stack(values), units)
+            sent = _to_signs(signs, tf.stack(values), units, run)
             self.keep([v - sent for v in values])
             return FLAGS.workers * sent
         shards = self.places * FLAGS.workers // model_size
@@ -234,9 +253,10 @@ def _quantize(values, units, run, counts, part=1.0):
     return tf.where(magnitudes > scale / 2, scale * units * tf.sign(values), 0.0)
 
 
-def _to_signs(signs, values, units):
+def _to_signs(signs, values, units, run):
     """Returns the signs of a matrix, with the mean magnitude of values in the units."""
-    return tf.where(signs >= 0, 1.0, -1.0) * units * tf.reduce_mean(tf.abs(values) / units)
+    magnitude = run.magnitude * tf.reduce_mean(tf.abs(values) / units)
+    return tf.where(signs >= 0, 1.0, -1.0) * units * magnitude
 
 
 def _reduce_sparse(variables, values, run, leader):
@@ -319,9 +339,13 @@ def train(run: Run, seed: int, advance) -> tuple[float, float]:
     def reduce(by_variable, exact, compressed, step):
         delivered = list(exact)
         chosen = [variables[i] for i in compressed]
+        predicted = [run.prediction * variable.last for variable in chosen]
         values = [
-            [g + e for g, e in zip(by_variable[i], variables[i].residuals, strict=True)]
-            for i in compressed
+            [
+                g + e + of_variable / FLAGS.workers
+                for g, e in zip(by_variable[i], variables[i].residuals, strict=True)
+            ]
+            for i, of_variable in zip(compressed, predicted, strict=True)
         ]
         if run.system in _SPARSE:
             leader = tf.cast(step, tf.int32) % FLAGS.workers
@@ -332,8 +356,9 @@ def train(run: Run, seed: int, advance) -> tuple[float, float]:
                 variable.reduce(of_variable, run, size, seed)
                 for variable, of_variable, seed in zip(chosen, values, seeds, strict=True)
             ]
-        for i, total in zip(compressed, totals, strict=True):
-            delivered[i] = total
+        for i, total, of_variable in zip(compressed, totals, predicted, strict=True):
+            variables[i].last.assign(total)
+            delivered[i] = total - of_variable
         sent = tf.add_n([tf.math.count_nonzero(total, dtype=tf.float32) for total in totals])
         return delivered, sent / sum(v.places.size for v in chosen)
 

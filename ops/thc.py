@@ -32,9 +32,8 @@ def thc_quantize(blocks, limits, table, bits, signs, rounding, nearest=False, na
             limit (2 table[z] / table[-1] - 1)
 
     with the orthonormal H of `hadamard` and random signs D. What the index stands
-    for is the clamped value on average. With `nearest` it is that of the nearest
-    value, which is off by a third of the square, and of the same sign in every step
-    where the value is the same. The same arguments give the same indices
+    for is the clamped value on average, or, with `nearest`, the value next to it, with
+    half the squared error. The same arguments give the same indices
     everywhere, with any number of threads, denormal numbers aside, which some
     threads take as zeros.
 

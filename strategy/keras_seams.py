@@ -23,6 +23,7 @@ out is left out on all workers, so that all count the same steps.
 """
 
 import functools
+import numbers
 import sys
 import weakref
 
@@ -98,11 +99,19 @@ def _reduce_with_strategy(reduction):
         reduced = strategy.reduce_gradients(
             _with_paths(grads_and_vars, optimizer),
             with_second_moments=squares,
-            momentum=getattr(optimizer, "beta_1", 0.0) if squares else 0.0,
+            momentum=_momentum(optimizer) if squares else 0.0,
         )
         return [(g, v) for (g, _), (_, v) in zip(reduced, grads_and_vars, strict=True)]
 
     return reduce
+
+
+def _momentum(optimizer):
+    """Returns beta of the momentum m <- beta m + (1 - beta) g along which an optimizer steps."""
+    beta = getattr(optimizer, "beta_1", 0.0)
+    # Nadam steps along the gradient itself, too; a tensor has no value yet.
+    steps_along_it = type(optimizer).__name__ != "Nadam" and isinstance(beta, numbers.Real)
+    return float(beta) if steps_along_it else 0.0
 
 
 def _aggregate_with_strategy(aggregate):

@@ -178,10 +178,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         Args:
           grads_and_vars: (gradient, variable) pairs; a gradient may be None.
           reduce_op: "SUM" or "MEAN" (or a `tf.distribute.ReduceOp`).
-          with_second_moments: whether optimizers such as Adam are to get what
-            they take in place of the squares of compressed gradients, too.
+          with_second_moments: whether this is for an optimizer that squares
+            gradients, such as Adam: it gets what it is to take in place of the
+            squares of compressed ones, and what is "auto" in compressors is so.
           momentum: beta of such an optimizer's momentum, m <- beta m + (1 - beta) g,
-            Adam's beta_1, for compressors with `prediction="auto"`.
+            in [0, 1), Adam's beta_1; for compressors with `prediction="auto"`.
 
         Returns:
           A list of (reduced gradient, variable) pairs in the same order, with

@@ -54,7 +54,11 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
         "UniformTHC, ring": tf_gc.UniformTHC(topology="ring"),
         "Auto, of one system": Case(
             compressor=tf_gc.Auto(systems=(tf_gc.ThreeLC(),)),
-            bad=(("systems", ()), ("ratios", (2.0,))),
+            bad=(
+                ("systems", ()),
+                ("systems", (tf_gc.Marsit(prediction=0.9),)),
+                ("ratios", (2.0,)),
+            ),
         ),
         "Auto, of AR-Topk": tf_gc.Auto(systems=(), ratios=(0.1,)),
         "Marsit": Case(
@@ -79,10 +83,11 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
             compressor=tf_gc.Marsit(units="second_moment"), bad=(("units", "values"),)
         ),
         "Marsit, prediction": Case(
-            compressor=tf_gc.Marsit(mean_multiplier=1.4, prediction=0.9),
+            compressor=tf_gc.Marsit(prediction=0.9),
             bits_per_value=(1, 1.01),
             bad=(("mean_multiplier", 0.0), ("prediction", 1.0), ("prediction", -0.1)),
         ),
+        "Marsit, as with Adam": tf_gc.Marsit(units="second_moment", prediction=0.9),
         "Marsit, torus": Case(
             compressor=tf_gc.Marsit(topology="torus", rows=2), workers=(2, 4, 12)
         ),

@@ -43,6 +43,13 @@ class ServerCodecsTest(absltest.TestCase):
         with self.assertRaisesRegex(ValueError, "use units='gradient'$"):
             tf_gc.THC(units="second_moment").server_codecs(pushes=1)
 
+    def test_thc_rounds_at_random_unless_it_is_told_otherwise(self):
+        for compressor, rounding in (
+            (tf_gc.THC(), "stochastic"),
+            (tf_gc.THC(rounding="nearest"), "nearest"),
+        ):
+            self.assertIn(f" rounding={rounding} ", compressor.server_codecs(pushes=1).push)
+
 
 class PolicyTest(parameterized.TestCase):
     def test_small_variables_and_vectors_are_left_alone_by_default(self):

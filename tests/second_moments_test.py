@@ -474,6 +474,25 @@ class OptimizerTest(parameterized.TestCase):
             told = trained(dataclasses.replace(compressor, **expected), name, **arguments)
             np.testing.assert_equal(by_itself, told)
 
+    def test_systems_that_auto_chooses_from_suit_themselves_too(self):
+        by_itself, chosen = (
+            shared_cluster(2).run(programs.train, compressor, 3)[0]["variables"]
+            for compressor in (tf_gc.THC(), tf_gc.Auto(systems=(tf_gc.THC(),)))
+        )
+        np.testing.assert_equal(by_itself, chosen)
+
+    @parameterized.parameters(("Nadam", 0.8), ("Adafactor", None))
+    def test_nothing_is_predicted_without_a_momentum_to_step_along(self, name, beta):
+        arguments = {} if beta is None else {"beta_1": beta}
+        by_itself, told = (
+            shared_cluster(2).run(programs.train, compressor, 3, name, **arguments)[0]["variables"]
+            for compressor in (
+                tf_gc.EFSignSGD(),
+                tf_gc.EFSignSGD(units="second_moment", prediction=0.0),
+            )
+        )
+        np.testing.assert_equal(by_itself, told)
+
     @parameterized.product(
         arguments=[
             {"amsgrad": True},

@@ -166,6 +166,33 @@ TEST_P(StochasticQuantizeTest, StreamsGoOnBehind32BitsOfBlocks) {
   }
 }
 
+TEST_P(StochasticQuantizeTest, WithoutASeedTheNearestLevelIsTaken) {
+  for (const int count : {2, 4, 7, 16, 27, 256}) {
+    const FloatVector levels = RandomLevels(count, count);
+    for (const int64_t n : {0, 1, 15, 64, 300}) {
+      FloatVector values = RandomValues(n, n, 1.5f);
+      if (n > 2) {
+        values[0] = kNaN;
+        values[1] = levels[0] / 2 + levels[1] / 2;  // the lower one, if exact
+      }
+      Bytes expected;
+      for (const float value : values) {
+        expected.push_back(ReferenceIndex(value, levels, 0.5f));
+      }
+      for (const int bits : {2, 3, 4, 5, 8}) {
+        if (bits < SmallestBits(levels.size())) continue;
+        const FloatVector in(values);
+        Guarded<uint8_t> packed(PackedSize(n, bits), n % 5);
+        NearestQuantizePack(in.data(), n, levels.data(), levels.size(), bits,
+                            packed.data());
+        EXPECT_TRUE(packed.GuardsAreIntact()) << n;
+        ASSERT_EQ(packed.Values(), ReferencePack(expected, bits))
+            << n << " values, " << count << " levels, " << bits << " bits";
+      }
+    }
+  }
+}
+
 TEST_P(StochasticQuantizeTest, SeedsAreKeyAndStream) {
   const FloatVector levels = {0, 1};
   const FloatVector values(256, 0.5f);

@@ -86,6 +86,13 @@ TEST(ThcTest, MeanOfManyPushesIsTheInput) {
   ExpectNear(mean, values, 6 * 2 / std::sqrt(static_cast<float>(pushes)));
 }
 
+TEST(ThcTest, RoundingToTheNearestLevelIsTheSameInEachPush) {
+  const Floats values = Gaussian(200, 1);
+  Coder coder(Spec(std::string(kThc) + " rounding=nearest"), 200,
+              NormsOf(values));
+  EXPECT_EQ(coder.Quantize(values, 1), coder.Quantize(values, 2));
+}
+
 TEST(ThcTest, SumOfPushesIsTheSumOfWhatTheyDeliver) {
   const int64_t n = 1000;
   const Floats first = Gaussian(n, 1), second = Gaussian(n, 2);

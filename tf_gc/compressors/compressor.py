@@ -32,8 +32,8 @@ class Compressor(abc.ABC):
         whatever its size.
       units: what values are measured in where they are compared, or get a
         magnitude: "gradient", or "second_moment": the root of the second moment
-        that rows and columns have had so far, `Exchange.units`; or "auto" of these
-        the latter with an optimizer that squares gradients.
+        that rows and columns have had so far, `Exchange.units`. Where it is "auto"
+        by default, that is the latter with an optimizer that squares gradients.
       shares_second_moment: whether what it delivers is too unlike the gradient
         for an optimizer to square it (values that come late, in spikes, or have
         one magnitude). Such an optimizer then gets the mean of the workers' own
@@ -50,7 +50,8 @@ class Compressor(abc.ABC):
 
     def __post_init__(self):
         checks.integer("start_step", self.start_step, 0)
-        checks.choice("units", self.units, ("auto", "gradient", "second_moment"))
+        by_optimizer = ("auto",) if type(self).units == "auto" else ()
+        checks.choice("units", self.units, (*by_optimizer, "gradient", "second_moment"))
 
     def slot_shapes(self, shape: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
         """Returns the shapes of a variable's slots, by name; all are zero at first."""

@@ -20,18 +20,21 @@ class FusedCompressor(Compressor):
     shapes, "SUM" and "MEAN", gradients that are not finite, and the residuals.
 
     A gradient that is not finite on some worker is NaN on all; in `values`, that
-    worker has zeros for this variable, and no worker changes its residual.
+    worker has zeros for this variable (and what is predicted), and no worker
+    changes its slots.
 
     Attributes:
       prediction: beta, in [0, 1), of a compressor that has it as a hyper-parameter:
-        what is compressed is then the change of the last step's sum S, of N workers,
+        what was compressed in the last step, with the sum S over N workers, is
+        expected to come again in part, and the change is delivered,
 
             t = g + e + beta S / N,    S' = sum of what t is compressed to
             sum = S' - beta S
 
-        so that an optimizer whose momentum is m <- beta m + (1 - beta) sum has m = (1 - beta) S'.
-        Without it t = g + e. S / N is in the slot "delivered". "auto" is the optimizer's own
-        beta, if it squares gradients.
+        so that an optimizer with m <- beta m + (1 - beta) sum has m = (1 - beta) S',
+        but for beta^k of what it had k steps ago, when S was 0. Without it t = g +
+        e. S / N is in the slot "delivered". "auto" is the optimizer's own beta where
+        it squares gradients, and else 0.
     """
 
     # Not annotated, as `units`.

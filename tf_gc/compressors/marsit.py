@@ -53,8 +53,9 @@ class Marsit(FusedCompressor):
         and else 1.
       prediction: beta, in [0, 1): v has beta times the last step's mean added, and
         the mean that is delivered has as much less (`FusedCompressor`). "auto" is
-        the optimizer's own momentum where it squares gradients, and else 0, as in
-        the paper. With Adam, one bit a value costs much quality without it.
+        the optimizer's own momentum where it squares gradients, with "mean_abs",
+        and else 0, as in the paper. With Adam, one bit a value costs much quality
+        without it.
 
     Raises:
       ValueError: a hyper-parameter is out of range.

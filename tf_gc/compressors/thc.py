@@ -45,15 +45,15 @@ class UniformTHC(Compressor):
         part), or "ring", hop by hop.
       seed: of the random numbers.
       rounding: "stochastic", as in the paper: z stands for R on average; or
-        "nearest", which errs by half as much or less, needs no random numbers, and
-        is biased in each step: error feedback delivers the rest. "auto" is the
-        latter with an optimizer that squares gradients.
+        "nearest", which has about half the squared error, needs no random numbers,
+        and is biased in each step: error feedback delivers the rest. "auto" is the
+        latter with an optimizer that squares gradients, but not on parameter servers.
       units: what x is measured in: "gradient", or "second_moment": x / u is
         quantised, and sums and own shares are multiplied by u, the root of the
         second moment that rows and columns have had so far. Then the error of a
         value is proportional to what its row and column usually have, and not
         the same in a whole block. "auto" is the latter with an optimizer that
-        squares gradients.
+        squares gradients, but not on parameter servers.
 
     Raises:
       ValueError: a hyper-parameter is out of range.
