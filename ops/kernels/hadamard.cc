@@ -19,17 +19,14 @@ constexpr int64_t kLongRow = int64_t{1} << 16;
 void TransformRow(const HadamardTable& table, const HadamardTask& task,
                   const float* values, int64_t first, int64_t size,
                   float* transformed, const ParallelFor& parallel_for) {
-  const int64_t blocks =
-      std::clamp(size / kHadamardChunk, kHadamardRadix, kHadamardMostBlocks);
-  const int64_t block = size / blocks;
-  parallel_for(blocks, kCost * block, [&](int64_t begin, int64_t end) {
+  const int64_t block = size / kHadamardRadix;
+  parallel_for(kHadamardRadix, kCost * block, [&](int64_t begin, int64_t end) {
     table.blocks(task, values, first + begin * block, first + end * block,
                  block, /*is_whole_row=*/false, transformed);
   });
-  ParallelForUnits(parallel_for, block, kHadamardTile, kCost * blocks,
+  ParallelForUnits(parallel_for, block, kHadamardTile, kCost * kHadamardRadix,
                    [&](int64_t begin, int64_t end) {
-                     table.columns(task, first, blocks, block, begin, end,
-                                   transformed);
+                     table.columns(task, first, block, begin, end, transformed);
                    });
 }
 

@@ -22,9 +22,6 @@ inline constexpr int64_t kGroupValues = kRegisters * kLanes;
 // them.
 inline constexpr int64_t kFirstLevelValues = 4096;
 
-// Of a cache's line.
-inline constexpr int64_t kLineValues = 16;
-
 // ---- One vector -------------------------------------------------------------
 
 // a - b. Processors that add in some units and multiply in others have use for
@@ -271,33 +268,27 @@ TF_GC_ALWAYS_INLINE void Groups(const float* from, int64_t n, int64_t size,
   }
 }
 
-// Rows that are `stride` apart.
-struct Rows {
-  float* at;
-  int64_t stride;
-};
-
-// The levels between `kRows` rows, for `columns` of their values. The rows'
-// signs are `sign_stride` bits apart.
+// The levels between `kRows` rows that are `stride` apart, for `columns` of
+// their values. The rows' signs are `sign_stride` bits apart.
 template <int kRows, typename Finish>
-void ColumnsOf(Rows from, int64_t columns, Finish finish, int64_t bit,
-               int64_t sign_stride, Rows to) {
+void ColumnsOf(float* at, int64_t stride, int64_t columns, Finish finish,
+               int64_t bit, int64_t sign_stride) {
   for (int64_t i = 0; i < columns; i += kLanes) {
-    auto x = Vectors<kRows>::Load(Hide(from.at + i), from.stride);
+    auto x = Vectors<kRows>::Load(Hide(at + i), stride);
     x.Levels();
     finish.Apply(bit + i, sign_stride, &x);
-    x.Store(Hide(to.at + i), to.stride);
+    x.Store(Hide(at + i), stride);
   }
 }
 
 // The same for 2 ... kRows rows.
 template <int kRows = kRegisters, typename Finish>
-void Columns(int64_t rows, Rows from, int64_t columns, const Finish& finish,
-             int64_t bit, int64_t sign_stride, Rows to) {
+void Columns(int64_t rows, float* at, int64_t stride, int64_t columns,
+             const Finish& finish, int64_t bit, int64_t sign_stride) {
   if (rows == kRows) {
-    ColumnsOf<kRows>(from, columns, finish, bit, sign_stride, to);
+    ColumnsOf<kRows>(at, stride, columns, finish, bit, sign_stride);
   } else if constexpr (kRows > 2) {
-    Columns<kRows / 2>(rows, from, columns, finish, bit, sign_stride, to);
+    Columns<kRows / 2>(rows, at, stride, columns, finish, bit, sign_stride);
   }
 }
 
@@ -316,7 +307,7 @@ void JoinGroups(float* at, int64_t size, const Finish& finish, int64_t bit) {
       JoinGroups(at + i, part, NoFinish(), 0);
     }
   }
-  Columns(size / part, {at, part}, part, finish, bit, part, {at, part});
+  Columns(size / part, at, part, part, finish, bit, part);
 }
 
 // ---- Chunks, blocks and columns ---------------------------------------------
@@ -361,69 +352,27 @@ void Chunk(const HadamardTask& task, const float* values, int64_t first,
   });
 }
 
-// The levels between many rows, more than kHadamardRadix, of a tile of columns.
-// They are a power of two apart, so that few of them have room in a cache's
-// set: in between, the values of some columns are in `room`, where rows are
-// side by side.
-template <typename Finish>
-void JoinMany(Rows rows, int64_t count, const Finish& finish) {
-  float room[kFirstLevelValues];
-  const int64_t columns = kFirstLevelValues / count;
-  for (int64_t i = 0; i < kHadamardTile; i += columns) {
-    float* const from = rows.at + i;
-    for (int64_t row = 0; row < count; row += kHadamardRadix) {
-      for (int64_t k = row; k < row + kHadamardRadix; ++k) {
-        // No processor reads ahead in so many places by itself.
-        for (int64_t j = 0; j < columns; j += kLineValues) {
-          __builtin_prefetch(from + k * rows.stride + columns + j, /*rw=*/1);
-        }
-      }
-      ColumnsOf<kHadamardRadix>({from + row * rows.stride, rows.stride},
-                                columns, NoFinish(), 0, 0,
-                                {room + row * columns, columns});
-    }
-    int64_t joined = kHadamardRadix;
-    for (; joined * kRegisters < count; joined *= kHadamardRadix) {
-      for (int64_t row = 0; row < count; row += joined * kHadamardRadix) {
-        const Rows part = {room + row * columns, joined * columns};
-        ColumnsOf<kHadamardRadix>(part, joined * columns, NoFinish(), 0, 0,
-                                  part);
-      }
-    }
-    for (int64_t row = 0; row < joined; ++row) {
-      Columns(count / joined, {room + row * columns, joined * columns}, columns,
-              finish, row * kHadamardTile + i, joined * kHadamardTile,
-              {from + row * rows.stride, joined * rows.stride});
-    }
-  }
-}
-
-// The last levels of `blocks` blocks of `size` values, from `first` on: of the
+// The last levels of `radix` blocks of `size` values, from `first` on: of the
 // values `begin` ... `end` - 1 of each.
-void JoinBlocks(const HadamardTask& task, int64_t first, int64_t blocks,
+void JoinBlocks(const HadamardTask& task, int64_t first, int64_t radix,
                 int64_t size, int64_t begin, int64_t end, bool is_whole_row,
                 float* transformed) {
-  uint32_t signs[kHadamardMostBlocks * kHadamardTile / 32];
+  uint32_t signs[kHadamardRadix * kHadamardTile / 32];
   const bool flips = is_whole_row && task.signs == HadamardSigns::kLast;
-  WithFinish(is_whole_row, task.scale, flips ? signs : nullptr,
-             [&](const auto& finish) {
-               for (int64_t tile = begin; tile < end; tile += kHadamardTile) {
-                 if (flips) {
-                   for (int64_t block = 0; block < blocks; ++block) {
-                     FillSigns(
-                         task.seed, task.place + first + block * size + tile,
-                         kHadamardTile, signs + block * kHadamardTile / 32);
-                   }
-                 }
-                 const Rows rows = {transformed + first + tile, size};
-                 if (blocks > kHadamardRadix) {
-                   JoinMany(rows, blocks, finish);
-                 } else {
-                   Columns<kHadamardRadix>(blocks, rows, kHadamardTile, finish,
-                                           0, kHadamardTile, rows);
-                 }
-               }
-             });
+  WithFinish(
+      is_whole_row, task.scale, flips ? signs : nullptr,
+      [&](const auto& finish) {
+        for (int64_t tile = begin; tile < end; tile += kHadamardTile) {
+          if (flips) {
+            for (int64_t block = 0; block < radix; ++block) {
+              FillSigns(task.seed, task.place + first + block * size + tile,
+                        kHadamardTile, signs + block * kHadamardTile / 32);
+            }
+          }
+          Columns<kHadamardRadix>(radix, transformed + first + tile, size,
+                                  kHadamardTile, finish, 0, kHadamardTile);
+        }
+      });
 }
 
 // The levels h < size of one block, each part of it while it is in a cache.
@@ -433,13 +382,13 @@ void Block(const HadamardTask& task, const float* values, int64_t first,
     Chunk(task, values, first, size, size, is_whole_row, transformed);
     return;
   }
-  const int64_t blocks = Min(size / kHadamardChunk, kHadamardMostBlocks);
-  const int64_t part = size / blocks;
-  for (int64_t i = 0; i < blocks; ++i) {
+  const int64_t radix = Min(size / kHadamardChunk, kHadamardRadix);
+  const int64_t part = size / radix;
+  for (int64_t i = 0; i < radix; ++i) {
     Block(task, values, first + i * part, part, /*is_whole_row=*/false,
           transformed);
   }
-  JoinBlocks(task, first, blocks, part, 0, part, is_whole_row, transformed);
+  JoinBlocks(task, first, radix, part, 0, part, is_whole_row, transformed);
 }
 
 void Blocks(const HadamardTask& task, const float* values, int64_t begin,
@@ -456,10 +405,10 @@ void Blocks(const HadamardTask& task, const float* values, int64_t begin,
   }
 }
 
-void JoinColumns(const HadamardTask& task, int64_t first, int64_t blocks,
-                 int64_t size, int64_t begin, int64_t end, float* transformed) {
-  JoinBlocks(task, first, blocks, size, begin, end, /*is_whole_row=*/true,
-             transformed);
+void JoinColumns(const HadamardTask& task, int64_t first, int64_t size,
+                 int64_t begin, int64_t end, float* transformed) {
+  JoinBlocks(task, first, kHadamardRadix, size, begin, end,
+             /*is_whole_row=*/true, transformed);
 }
 
 #undef TF_GC_ALWAYS_INLINE

@@ -40,10 +40,8 @@ struct HadamardTask {
 // Values that are transformed within the second-level cache, and that a part of
 // short rows has a multiple of.
 inline constexpr int64_t kHadamardChunk = 1 << 15;
-// How many blocks the columns below are made of: a power of two, at least and
-// at most. Many are joined in one pass over memory.
+// How many blocks the columns below are made of.
 inline constexpr int64_t kHadamardRadix = 8;
-inline constexpr int64_t kHadamardMostBlocks = 128;
 // Parts of the columns begin at multiples of it.
 inline constexpr int64_t kHadamardTile = 1024;
 
@@ -54,11 +52,11 @@ struct HadamardTable {
   void (*blocks)(const HadamardTask& task, const float* values, int64_t begin,
                  int64_t end, int64_t size, bool is_whole_row,
                  float* transformed);
-  // The last levels of a row of so many such blocks, from position `first` on,
-  // the scale and the last signs, all in place: of the values `begin` ...
-  // `end` - 1 of each block.
-  void (*columns)(const HadamardTask& task, int64_t first, int64_t blocks,
-                  int64_t size, int64_t begin, int64_t end, float* transformed);
+  // The last levels of a row of kHadamardRadix such blocks, from position
+  // `first` on, the scale and the last signs, all in place: of the values
+  // `begin` ... `end` - 1 of each block.
+  void (*columns)(const HadamardTask& task, int64_t first, int64_t size,
+                  int64_t begin, int64_t end, float* transformed);
 };
 
 struct IndexPackingTable {
