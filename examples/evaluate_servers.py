@@ -47,7 +47,7 @@ class Setting(NamedTuple):
 _COMPRESSORS = (
     ("float32", "float32", "Uncompressed()"),
     ("3lc", "3LC", "ThreeLC()"),
-    ("thc", "THC", "THC()"),
+    ("thc", "THC, nearest", "THC(p=0.0078125, rounding='nearest')"),
     ("int8", "8-bit integers", "Int8()"),
 )
 SETTINGS = (

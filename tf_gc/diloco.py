@@ -58,7 +58,10 @@ class DiLoCo:
     DiLoCo with overlapping communication", 2025).
 
         strategy = tf_gc.MultiWorkerMirroredStrategy(
-            compression=tf_gc.DiLoCo(inner_steps=50, compression=tf_gc.ThreeLC()))
+            compression=tf_gc.DiLoCo(
+                inner_steps=50, compression=tf_gc.ThreeLC(units="gradient")
+            )
+        )
 
     Every worker w trains a copy theta_w of the model with its own gradients and the
     optimizer of `model.compile`, the inner optimizer (the paper's is AdamW). After H =
