@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
+from tf_gc.strategy import keras_seams
 
 import tf_gc
 from tests import second_moment_programs as programs
@@ -561,6 +562,19 @@ class OptimizerTest(parameterized.TestCase):
         self.assertIn("hand it gradients as they were reduced", warning)
         result = _cluster(True).run(programs.train, tf_gc.THC(), 2, "Adam", "legacy")[0]
         self.assertEqual(result["warnings"], [])
+
+
+class MomentumTest(absltest.TestCase):
+    def test_it_is_known_where_steps_follow_it_and_it_is_a_number(self):
+        optimizers = keras.optimizers
+        for optimizer, expected in (
+            (optimizers.Adam(beta_1=0.8), 0.8),
+            (optimizers.AdamW(), 0.9),
+            (optimizers.Adam(beta_1=tf.constant(0.8)), 0.0),
+            (optimizers.Nadam(), 0.0),
+            (optimizers.RMSprop(momentum=0.5), 0.0),
+        ):
+            self.assertEqual(keras_seams._momentum(optimizer), expected, type(optimizer).__name__)
 
 
 class SerializationTest(parameterized.TestCase):
