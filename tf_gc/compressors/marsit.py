@@ -48,9 +48,8 @@ class Marsit(FusedCompressor):
         "mean_abs" the mean of |v| / u. "auto" is the latter with an optimizer
         that squares gradients and "mean_abs".
       mean_multiplier: greater than 0; counts with "mean_abs" alone. How to tune it: 1
-        has the least squared error of one step where all workers agree; where their
-        residuals differ, 1.4 keeps these smaller. "auto" is 1.4 with a prediction,
-        and else 1.
+        has the least squared error of one step where all workers agree. "auto" is 1.4
+        with a prediction, which trained best of 0.7, 1, 1.4 and 2, and else 1.
       prediction: beta, in [0, 1): v has beta times the last step's mean added, and
         the mean that is delivered has as much less (`FusedCompressor`). "auto" is
         the optimizer's own momentum where it squares gradients, with "mean_abs",
