@@ -362,6 +362,28 @@ class OutputTest(_LaunchTest):
         self.assertEqual(plain, "[worker 0] ")
 
 
+class CoresTest(_LaunchTest):
+    """How many threads TensorFlow may use in a process."""
+
+    def threads(self, workers, **variables):
+        """Returns how many each worker has for one op, as text."""
+        inherited = {k: v for k, v in os.environ.items() if k != "TF_NUM_INTRAOP_THREADS"}
+        with absltest.mock.patch.dict(os.environ, {**inherited, **variables}, clear=True):
+            code, lines = self.run_program(
+                'print(os.environ.get("TF_NUM_INTRAOP_THREADS"))', workers=workers
+            )
+        self.assertEqual(code, 0, lines)
+        return [text for w in range(workers) for text in self.texts(lines, f"worker {w}")]
+
+    @parameterized.parameters((7, 2, ["3"] * 2), (2, 3, ["1"] * 3), (7, 1, ["None"]))
+    def test_processes_share_the_cores_that_the_launcher_may_use(self, cores, workers, expected):
+        with absltest.mock.patch.object(os, "sched_getaffinity", return_value=set(range(cores))):
+            self.assertEqual(self.threads(workers), expected)
+
+    def test_a_number_that_is_set_stays(self):
+        self.assertEqual(self.threads(2, TF_NUM_INTRAOP_THREADS="5"), ["5", "5"])
+
+
 class GpusTest(_LaunchTest):
     """What workers see of GPUs; there need not be any."""
 

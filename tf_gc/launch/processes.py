@@ -18,6 +18,9 @@ PORTS = range(20000, 30000)
 
 _PRELOADED = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "loopback.so"))
 
+# How many threads one of TensorFlow's ops may use, unless the program itself says so.
+_THREADS = "TF_NUM_INTRAOP_THREADS"
+
 _PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 _PR_SET_PDEATHSIG = 1
 
@@ -129,6 +132,18 @@ def task_environment(
     environment["TF_CONFIG"] = json.dumps(config)
     keep_to_loopback(environment, cluster[task.type][task.index])
     return environment
+
+
+def share_of_cores(processes: int) -> dict[str, str]:
+    """Returns the variables that give each of so many processes its share of this machine's cores,
+    one or more; none for one process, or where this process's environment has them.
+
+    TensorFlow gives each process a thread for every core. Threads of several processes, which wait
+    for each other in every step, take the cores from each other.
+    """
+    if processes == 1 or _THREADS in os.environ:
+        return {}
+    return {_THREADS: str(max(1, len(os.sched_getaffinity(0)) // processes))}
 
 
 def keep_to_loopback(environment: MutableMapping[str, str], address: str) -> bool:

@@ -21,6 +21,7 @@ from tf_gc.launch.processes import (
     Task,
     cluster_tasks,
     free_ports,
+    share_of_cores,
     task_environment,
 )
 from tf_gc.launch.ssh import Hosts
@@ -261,7 +262,10 @@ class _Job:
                 self._say(f"{task.name} is at {endpoints[number]}")
                 self._start(hosts.process(cluster, task, own_command, log, restarts))
                 continue
-            variables = {summary.VARIABLE: str(self._summaries / task.name)}
+            variables = {
+                summary.VARIABLE: str(self._summaries / task.name),
+                **share_of_cores(len(tasks)),
+            }
             if visible_gpus:
                 variables[gpus.VISIBLE] = visible_gpus[task]
             process = Process(
