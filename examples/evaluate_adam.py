@@ -140,6 +140,13 @@ SYSTEMS = (
         "DiLoCo(50, OuterSGD(1.0, 0.5), ThreeLC(units='gradient'), start_step=START)",
         "-.",
     ),
+    System(
+        "diloco-start",
+        "DiLoCo, 50 inner steps, 3LC before and after",
+        "DiLoCo(50, OuterSGD(1.0, 0.5), ThreeLC(units='gradient'), start_step=START,"
+        " start_compression=ThreeLC())",
+        "-.",
+    ),
 )
 
 

@@ -4,6 +4,7 @@ import contextlib
 import functools
 
 import tensorflow as tf
+from tf_gc.strategy import second_moments
 from tf_gc.strategy.gradients import times
 from tf_gc.strategy.variables import GRADIENT_DTYPES, unwrap
 
@@ -18,11 +19,12 @@ class LocalTraining:
     workers; "outer_momentum" the outer optimizer's.
     """
 
-    def __init__(self, strategy, diloco, residuals, reducer, device):
+    def __init__(self, strategy, diloco, residuals, start_reducer, reducer, device):
         self._strategy = strategy
         self._diloco = diloco
         self._residuals = residuals
-        self._reducer = reducer
+        self._start_reducer = start_reducer  # of gradients
+        self._reducer = reducer  # of outer gradients
         self._device = device
         self._workers = strategy.extended._num_workers
         self._lists = {}  # id of an optimizer's first variable -> ids of all of them
@@ -80,9 +82,10 @@ class LocalTraining:
         """Whether a gradient stays on its worker."""
         return gradient.dtype in GRADIENT_DTYPES
 
-    def reduce(self, gradients, variables, reduce_op, counter, **of_optimizer):
+    def reduce(
+        self, gradients, variables, reduce_op, counter, with_second_moments=False, **of_optimizer
+    ):
         """Returns this worker's gradients in place of what `GradientReducer` would give."""
-        del of_optimizer  # nothing is compressed: a second moment is the square
         self._reduced.update(_ids(variables))
 
         def own():
@@ -91,12 +94,22 @@ class LocalTraining:
         if self._diloco.start_step == 0:
             return own()
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        step = self._counter([counter]).read_value()
-        return tf.cond(
-            step < self._diloco.start_step,
-            lambda: self._reducer.sum_exactly(gradients, variables, reduce_op, step),
-            own,
+
+        def with_moments(reduced):
+            return reduced, [_second_moment(g) for g in reduced] if with_second_moments else []
+
+        reduced, moments = tf.cond(
+            self._counter([counter]).read_value() < self._diloco.start_step,
+            lambda: with_moments(
+                self._start_reducer.reduce(
+                    gradients, variables, reduce_op, counter, with_second_moments, **of_optimizer
+                )
+            ),
+            lambda: with_moments(own()),
         )
+        for gradient, moment in zip(reduced, moments, strict=with_second_moments):
+            second_moments.attach(gradient, moment)
+        return reduced
 
     def _once_for_each_worker(self, function, variables):
         if len(self._strategy.extended.worker_devices) == 1:
@@ -213,6 +226,12 @@ class LocalTraining:
 
     def _slot(self, variable, slot):
         return self._residuals.shared(variable, slot, unwrap(variable).shape)
+
+
+def _second_moment(gradient):
+    """Returns what an optimizer is to have for the square of a gradient."""
+    moment = second_moments.of(gradient)
+    return tf.square(tf.cast(gradient, tf.float32)) if moment is None else moment
 
 
 def _ids(variables):

@@ -1,6 +1,7 @@
 """`tf.distribute.MultiWorkerMirroredStrategy` with compressed gradients."""
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from tf_gc.strategy.local_training import LocalTraining
 from tf_gc.strategy.norm_samples import NormSamples
 from tf_gc.strategy.peers import wait_for_peers
 from tf_gc.strategy.reducer import GradientReducer
-from tf_gc.strategy.residuals import Residuals
+from tf_gc.strategy.residuals import PrefixedSlots, Residuals
 from tf_gc.strategy.small_reductions import SmallReductions
 from tf_gc.strategy.variables import Gradient, GradsAndVars
 
@@ -108,17 +109,20 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             with tf.device(device):
                 agreement.check(program, rank, workers, timeout_seconds)
         self._residuals = Residuals(self, device)
-        self._reducer = self._compression and GradientReducer(
-            self._compression,
-            self._residuals,
-            device,
+        make_reducer = functools.partial(
+            GradientReducer,
+            device=device,
             rank=rank,
             workers=workers,
             bucket_bytes=options.bytes_per_pack or default_bucket_bytes(workers),
             timeout_seconds=timeout_seconds,
         )
+        self._reducer = self._compression and make_reducer(self._compression, self._residuals)
+        self._start_reducer = diloco and make_reducer(
+            diloco.start_policy, PrefixedSlots(self._residuals, "start_")
+        )
         self._local_training = diloco and LocalTraining(
-            self, diloco, self._residuals, self._reducer, device
+            self, diloco, self._residuals, self._start_reducer, self._reducer, device
         )
         if self._reducer and workers > 1:
             self.extended.small_reductions = SmallReductions(
@@ -145,7 +149,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     @property
     def traffic(self) -> Traffic:
         """What this worker has exchanged with the others so far; with DiLoCo in outer steps."""
-        return self._reducer.traffic() if self._reducer else Traffic()
+        reducers = filter(None, (self._start_reducer, self._reducer))
+        return sum((reducer.traffic() for reducer in reducers), Traffic())
 
     def sample_norms(self) -> NormSamples | None:
         """Has functions that are traced from now on take norms, in the steps that ask for them.

@@ -186,14 +186,6 @@ class GradientReducer:
                         second_moments.attach(total, moment)
         return reduced
 
-    def sum_exactly(self, gradients, variables, reduce_op, step):
-        """Returns the reduced gradients of a step as `reduce` does, but exact; counts no step."""
-        entries = [
-            _Entry(gradient, variable, Uncompressed())
-            for gradient, variable in zip(gradients, variables, strict=True)
-        ]
-        return self._reduce_entries(entries, reduce_op, step, False, "exactly")
-
     def traffic(self):
         """Returns the `Traffic` of all buckets so far."""
         self._retire()

@@ -66,10 +66,10 @@ class Residuals(internals.Trackable):
         aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
         return self._get(variable, slot, shape, dtype, aggregation).values[0]
 
-    def count_step(self, variable):
+    def count_step(self, variable, slot="steps"):
         """Returns the number of calls for this variable before, an int64 scalar."""
         self._has_reduced = True
-        counter = self.shared(variable, "steps", (), tf.int64)
+        counter = self.shared(variable, slot, (), tf.int64)
         with tf.device(self._device):
             return counter.assign_add(1) - 1
 
@@ -177,6 +177,27 @@ class Residuals(internals.Trackable):
     def _lookup_dependency(self, name, cached_dependencies=None):
         self._report_unused()  # this is what restoring a residual begins with
         return super()._lookup_dependency(name, cached_dependencies)
+
+
+class PrefixedSlots:
+    """Those slots of `Residuals` whose names begin alike, by what follows."""
+
+    def __init__(self, residuals, prefix):
+        self._residuals = residuals
+        self._prefix = prefix
+
+    @property
+    def restorations(self):
+        return self._residuals.restorations
+
+    def local(self, variable, slot, *args):
+        return self._residuals.local(variable, self._prefix + slot, *args)
+
+    def shared(self, variable, slot, *args):
+        return self._residuals.shared(variable, self._prefix + slot, *args)
+
+    def count_step(self, variable):
+        return self._residuals.count_step(variable, self._prefix + "steps")
 
 
 def _key(name, slot):

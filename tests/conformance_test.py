@@ -12,7 +12,7 @@ _BAD_RATIOS = (("ratio", 0.0), ("ratio", 1.5), ("ratio", float("nan")))
 
 
 class SystemsTest(tf_gc.testing.CompressorConformance):
-    workers = (1, 2, 3)
+    workers = (1, 3)
     compressors = {  # noqa: RUF012
         "Uncompressed": Case(
             compressor=tf_gc.compressors.Uncompressed(),
@@ -48,7 +48,7 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
             bits_per_value=(6, 6.1),
             bad=(("rounding", "up"),),
         ),
-        "THC, ring": tf_gc.THC(granularity=30, topology="ring"),
+        "THC, ring": Case(compressor=tf_gc.THC(granularity=30, topology="ring"), workers=_SOME),
         "THC, units": Case(compressor=tf_gc.THC(units="second_moment"), bad=(("units", "values"),)),
         "UniformTHC": tf_gc.UniformTHC(bits=8),
         "UniformTHC, ring": tf_gc.UniformTHC(topology="ring"),

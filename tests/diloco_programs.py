@@ -59,12 +59,12 @@ class Trainer:
         return {n: v.numpy() for n, v in zip(SHAPES, self.variables, strict=True)}
 
     def slots(self):
-        """The residuals and outer momenta, of those that there are."""
+        """The residuals, before inner steps too, and outer momenta, of those that there are."""
         residuals = self.strategy.residuals
         return {
             (name, slot): residuals.of(variable, slot).values[0].numpy()
             for name, variable in zip(SHAPES, self.variables, strict=True)
-            for slot in ("residual", "outer_momentum")
+            for slot in ("residual", "start_residual", "outer_momentum")
             if slot in residuals._slots[variable._unique_id]
         }
 

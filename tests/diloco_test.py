@@ -1,5 +1,6 @@
 """tf_gc.DiLoCo on clusters of real processes."""
 
+import dataclasses
 import tempfile
 
 import diloco_programs as programs
@@ -13,6 +14,7 @@ from tf_gc.testing.cluster import Cluster
 
 _LEGACY_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 _AVERAGE = tf_gc.OuterSGD(1.0, 0.0)
+_COMPRESS_ALL = tf_gc.Policy(tf_gc.ThreeLC(), min_elements=0, compress_vectors=True)
 
 
 class Reference:
@@ -60,12 +62,16 @@ def assert_close(values, expected, tolerance=1e-5):
         np.testing.assert_allclose(values[name], expected[name], atol=tolerance, err_msg=name)
 
 
-def assert_learnt(results, steps):
-    """Outside it is plain averaging, and what was learnt is in the model or the residuals."""
+def assert_learnt(results, steps, slot="residual"):
+    """Outside it is plain averaging, and what was learnt is in the model or the residuals.
+
+    Those of first steps are of gradients, which the workers' number divides.
+    """
     workers = len(results)
+    rate = programs.INNER_RATE * workers if slot == "start_residual" else 1
     for name, moved in one([values for values, _ in results]).items():
         gradients = [programs.gradient(name, s, w) for s in range(steps) for w in range(workers)]
-        kept = sum(slots[name, "residual"] for _, slots in results)
+        kept = rate * sum(slots[name, slot] for _, slots in results)
         np.testing.assert_allclose(
             kept - workers * moved, programs.INNER_RATE * sum(gradients), atol=1e-4, err_msg=name
         )
@@ -128,10 +134,30 @@ class OuterStepTest(parameterized.TestCase):
     @parameterized.parameters(tf_gc.ThreeLC(), tf_gc.ThreeLC(1.75), tf_gc.TopK(0.1))
     def test_what_workers_have_learnt_is_in_the_model_or_in_the_residuals(self, compression):
         """With plain averaging theta moves by what is delivered, nothing else."""
-        policy = tf_gc.Policy(default=compression, min_elements=0, compress_vectors=True)
+        policy = dataclasses.replace(_COMPRESS_ALL, default=compression)
         diloco = tf_gc.DiLoCo(2, _AVERAGE, policy)
         results = shared_cluster(3).run(programs.train, diloco, 6)
         assert_learnt([(values[-1], slots) for values, _, slots in results], steps=6)
+
+    def test_compressed_first_steps_are_those_of_all_workers_and_lose_nothing(self):
+        diloco = tf_gc.DiLoCo(2, _AVERAGE, start_step=4, start_compression=_COMPRESS_ALL)
+        results = shared_cluster(3).run(programs.train, diloco, 4)
+        for step in range(4):
+            one([values[step] for values, _, _ in results])
+        assert_learnt([(v[-1], slots) for v, _, slots in results], 4, "start_residual")
+
+    def test_periods_begin_after_compressed_first_steps(self):
+        diloco = tf_gc.DiLoCo(3, _AVERAGE, start_step=2, start_compression=tf_gc.ThreeLC())
+        results = shared_cluster(2).run(programs.train, diloco, 8)
+        for step in range(8):
+            copies = {programs.fingerprint(values[step].values()) for values, _, _ in results}
+            self.assertLen(copies, 1 if step in (0, 1, 4, 7) else 2, f"step {step}")
+        start = one([values[1] for values, _, _ in results])
+        end = one([values[4] for values, _, _ in results])
+        for name in start:
+            gradients = [programs.gradient(name, s, w) for s in (2, 3, 4) for w in range(2)]
+            expected = start[name] - programs.INNER_RATE * sum(gradients) / 2
+            np.testing.assert_allclose(end[name], expected, atol=1e-5, err_msg=name)
 
     @parameterized.parameters(1, 2)
     def test_synchronize_ends_the_period(self, fragments):
@@ -241,13 +267,19 @@ class CheckpointTest(parameterized.TestCase):
         np.testing.assert_equal(restored, whole)
 
     def test_a_checkpoint_within_a_period_loses_nothing_that_workers_have_learnt(self):
-        policy = tf_gc.Policy(tf_gc.ThreeLC(), min_elements=0, compress_vectors=True)
-        diloco = tf_gc.DiLoCo(2, _AVERAGE, policy)
+        diloco = tf_gc.DiLoCo(2, _AVERAGE, _COMPRESS_ALL)
+        assert_learnt(self.results_of_a_restored_training(diloco), steps=6)
+
+    def test_a_checkpoint_within_compressed_first_steps_loses_nothing(self):
+        diloco = tf_gc.DiLoCo(2, _AVERAGE, start_step=6, start_compression=_COMPRESS_ALL)
+        results = self.results_of_a_restored_training(diloco)
+        assert_learnt(results, steps=6, slot="start_residual")
+
+    def results_of_a_restored_training(self, diloco):
         cluster = shared_cluster(2)
         with tempfile.TemporaryDirectory() as directory:
             cluster.run(programs.train_and_save, diloco, directory, 3, 3)
-            results = cluster.run(programs.restore_and_train, diloco, directory, None, 3, 6)
-        assert_learnt(results, steps=6)
+            return cluster.run(programs.restore_and_train, diloco, directory, None, 3, 6)
 
     @parameterized.parameters(1, 3)
     def test_another_number_of_workers_goes_on_from_the_common_model(self, workers):
@@ -291,6 +323,19 @@ class KerasTest(parameterized.TestCase):
         legacy = one([w for _, w, _ in cluster.run(programs.fit, diloco, 8)])
         new = one([w for _, w, _ in shared_cluster(2).run(programs.fit, diloco, 8)])
         self.assertEqual(legacy, new)
+
+    @parameterized.product(
+        legacy_keras=[False, True], compressor=[None, tf_gc.ThreeLC(), tf_gc.EFSignSGD()]
+    )
+    def test_first_steps_are_those_of_a_strategy_without_diloco(self, legacy_keras, compressor):
+        """Second moments and what compressors choose for the optimizer, too."""
+        cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
+        diloco = tf_gc.DiLoCo(4, start_step=16, start_compression=compressor)
+        local = cluster.run(programs.fit, diloco, 8, "Adam")
+        common = cluster.run(programs.fit, compressor or tf_gc.Policy(), 8, "Adam")
+        one([weights for _, weights, _ in [*local, *common]])
+        for (_, _, sent), (_, _, expected) in zip(local, common, strict=True):
+            self.assertEqual(sent["bytes_sent"], expected["bytes_sent"])
 
     @parameterized.parameters(False, True)
     def test_synchronize_makes_one_model_of_a_period_that_fit_has_cut_off(self, legacy_keras):
@@ -337,6 +382,8 @@ class ArgumentsTest(parameterized.TestCase):
         ({"start_step": -1}, "start_step"),
         ({"outer_optimizer": "sgd"}, "outer_optimizer"),
         ({"compression": "ThreeLC"}, "compression"),
+        ({"start_step": 3, "start_compression": "ThreeLC"}, "compression"),
+        ({"start_compression": tf_gc.ThreeLC()}, "start_step"),
     )
     def test_a_bad_argument_is_refused_by_name(self, arguments, name):
         with self.assertRaisesRegex(ValueError, name):

@@ -81,8 +81,9 @@ class DiLoCo:
     outer steps of its own, every H steps, part p for the first time after (p + 1) H / P
     steps: as much is sent as with one, but never all at once.
 
-    Before `start_step` nothing is local: gradients are summed exactly in each step. The
-    paper begins with a model that was trained for 24 000 steps.
+    Before `start_step` nothing is local: gradients are reduced in each step, exactly, or
+    as `start_compression` has it. The paper begins with a model that was trained for
+    24 000 steps.
 
     After an outer step of all variables they are the same, bit for bit, on all workers:
     where `inner_steps` divides the steps of a `fit` with one fragment, what is evaluated
@@ -98,6 +99,9 @@ class DiLoCo:
       fragments: P, 1 ... `inner_steps`.
       start_step: the first inner step, 0 or more. How to tune it: a tenth of the steps,
         or those in which the learning rate rises.
+      start_compression: how gradients are reduced before: a compressor such as
+        `tf_gc.ThreeLC()`, a `tf_gc.Policy`, or None for exact sums. What it has not
+        delivered when inner steps begin is left out.
 
     Raises:
       ValueError: an attribute is out of range, or is something else.
@@ -108,6 +112,7 @@ class DiLoCo:
     compression: Compressor | Policy | None = None
     fragments: int = 1
     start_step: int = 0
+    start_compression: Compressor | Policy | None = None
 
     def __post_init__(self):
         checks.integer("inner_steps", self.inner_steps, 1)
@@ -118,8 +123,15 @@ class DiLoCo:
                 f"outer_optimizer must be a tf_gc.OuterSGD, got {self.outer_optimizer!r}"
             )
         as_policy(self.compression)
+        if as_policy(self.start_compression) and self.start_step == 0:
+            raise ValueError("start_compression needs a start_step, which is 0")
 
     @property
     def policy(self) -> Policy:
         """How the outer gradients of each variable are compressed."""
         return as_policy(self.compression) or Policy()
+
+    @property
+    def start_policy(self) -> Policy:
+        """How the gradients of each variable are compressed before `start_step`."""
+        return as_policy(self.start_compression) or Policy()
