@@ -29,7 +29,7 @@ class LocalTraining:
         self._workers = strategy.extended._num_workers
         self._lists = {}  # id of an optimizer's first variable -> ids of all of them
         # Ids of variables in a step that has begun, and of those whose gradients are given out.
-        self._begun = set()
+        self._begun = {}  # with the first variable of the list
         self._reduced = set()
 
     @contextlib.contextmanager
@@ -79,13 +79,14 @@ class LocalTraining:
         self._once_for_each_worker(self._synchronize, list(variables))
 
     def handles(self, gradient):
-        """Whether a gradient stays on its worker."""
+        """Whether a gradient stays on its worker after `start_step`."""
         return gradient.dtype in GRADIENT_DTYPES
 
-    def reduce(
-        self, gradients, variables, reduce_op, counter, with_second_moments=False, **of_optimizer
-    ):
-        """Returns this worker's gradients in place of what `GradientReducer` would give."""
+    def reduce(self, gradients, variables, reduce_op, counter, **of_optimizer):
+        """Returns this worker's gradients; before `start_step`, reduced ones, all dense tensors.
+
+        The arguments are those of `GradientReducer.reduce`.
+        """
         self._reduced.update(_ids(variables))
 
         def own():
@@ -93,23 +94,28 @@ class LocalTraining:
 
         if self._diloco.start_step == 0:
             return own()
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        shared = []  # which gradients have a second moment
 
-        def with_moments(reduced):
-            return reduced, [_second_moment(g) for g in reduced] if with_second_moments else []
+        def reduced():
+            results = self._start_reducer.reduce(
+                gradients, variables, reduce_op, counter, **of_optimizer
+            )
+            moments = list(map(second_moments.of, results))
+            shared.extend(i for i, moment in enumerate(moments) if moment is not None)
+            return _dense(results), [moments[i] for i in shared]
 
-        reduced, moments = tf.cond(
-            self._counter([counter]).read_value() < self._diloco.start_step,
-            lambda: with_moments(
-                self._start_reducer.reduce(
-                    gradients, variables, reduce_op, counter, with_second_moments, **of_optimizer
-                )
-            ),
-            lambda: with_moments(own()),
-        )
-        for gradient, moment in zip(reduced, moments, strict=with_second_moments):
-            second_moments.attach(gradient, moment)
-        return reduced
+        def own_with_squares():
+            results = _dense(own())
+            return results, [tf.square(tf.cast(results[i], tf.float32)) for i in shared]
+
+        # Keras leaves out variables that have no gradient, and so perhaps the first.
+        first = self._begun.get(unwrap(counter)._unique_id, counter)
+        is_common = self._counter([first]).read_value() < self._diloco.start_step
+        # TensorFlow traces them in this order; eagerly, nothing is shared by own gradients.
+        results, moments = tf.cond(is_common, reduced, own_with_squares)
+        for i, moment in zip(shared, moments, strict=True):
+            second_moments.attach(results[i], moment)
+        return results
 
     def _once_for_each_worker(self, function, variables):
         if len(self._strategy.extended.worker_devices) == 1:
@@ -121,7 +127,7 @@ class LocalTraining:
         ids = _ids(variables)
         if ids[0] in self._begun:
             return
-        self._begun.update(ids)
+        self._begun.update(dict.fromkeys(ids, variables[0]))
         if self._lists.setdefault(ids[0], ids) != ids:
             with tf.init_scope():
                 steps = int(self._inner_steps(variables))
@@ -141,7 +147,8 @@ class LocalTraining:
             )
 
     def _end_step(self, variables):
-        self._begun.difference_update(_ids(variables))
+        for id_ in _ids(variables):
+            self._begun.pop(id_, None)
         self._reduced.difference_update(_ids(variables))
         counter = self._counter(variables)
         with tf.device(self._device):
@@ -228,10 +235,8 @@ class LocalTraining:
         return self._residuals.shared(variable, slot, unwrap(variable).shape)
 
 
-def _second_moment(gradient):
-    """Returns what an optimizer is to have for the square of a gradient."""
-    moment = second_moments.of(gradient)
-    return tf.square(tf.cast(gradient, tf.float32)) if moment is None else moment
+def _dense(gradients):
+    return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
 def _ids(variables):

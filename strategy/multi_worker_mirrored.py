@@ -148,7 +148,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 
     @property
     def traffic(self) -> Traffic:
-        """What this worker has exchanged with the others so far; with DiLoCo in outer steps."""
+        """What this worker has exchanged with the others so far.
+
+        With DiLoCo that is in outer steps, and in those before `start_step`.
+        """
         reducers = filter(None, (self._start_reducer, self._reducer))
         return sum((reducer.traffic() for reducer in reducers), Traffic())
 
@@ -191,9 +194,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 
         Returns:
           A list of (reduced gradient, variable) pairs in the same order, with
-          the same bits on all replicas. With `tf_gc.DiLoCo`, the worker's own
-          gradients, as if all workers had the same: after the update, call
-          `outer_step` with the same variables.
+          the same bits on all replicas. With `tf_gc.DiLoCo`, from its
+          `start_step` on, the worker's own gradients, as if all workers had
+          the same; always, after the update, call `outer_step` with the same
+          variables.
 
         Raises:
           RuntimeError: called outside `strategy.run`.

@@ -118,7 +118,8 @@ class GradientReducer:
         """Returns the reduced gradients, on the worker's CPU.
 
         Args:
-          gradients: tensors, or `tf.IndexedSlices`, that it `handles`.
+          gradients: tensors, or `tf.IndexedSlices`; what it does not `handle` of these is made
+            dense, and summed exactly.
           variables: theirs, in the same order.
           reduce_op: "SUM" or "MEAN".
           counter: the variable whose reductions are counted as steps: the first
@@ -211,8 +212,11 @@ class GradientReducer:
     def _entry(self, gradient, variable, *of_optimizer):
         if isinstance(gradient, tf.IndexedSlices) and self._policy.embeddings:
             return _Entry(gradient, variable, self._policy.embeddings)
+        is_exact = isinstance(gradient, tf.IndexedSlices) and not self._policy.sparse_as_dense
         with tf.device(self._device):
             gradient = tf.convert_to_tensor(gradient)
+        if is_exact:
+            return _Entry(gradient, variable, Uncompressed())
         compressor = self._policy.compressor_for(name_of(variable), unwrap(variable).shape)
         compressor = compressor or Uncompressed()
         return _Entry(gradient, variable, compressor.for_optimizer(*of_optimizer))

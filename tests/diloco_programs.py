@@ -147,7 +147,7 @@ def synchronize_others(diloco):
             return "no error"
 
 
-def train_other_types(diloco):
+def train_other_types(diloco, steps=None):
     """A period with an embedding, each worker with a row of its own, and with doubles."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)
     with strategy.scope():
@@ -167,7 +167,7 @@ def train_other_types(diloco):
 
         return strategy.run(replica_step)
 
-    return [[value.numpy() for value in step()] for _ in range(diloco.inner_steps)]
+    return [[value.numpy() for value in step()] for _ in range(steps or diloco.inner_steps)]
 
 
 def assign_between(diloco, value):
@@ -210,6 +210,21 @@ def methods_without_diloco():
         except ValueError as error:
             errors.append(str(error))
     return errors
+
+
+def fit_with_an_unused_variable(diloco, batches):
+    """Trains a model whose first variable gets no gradient; returns the steps that were reduced."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)
+    keras = tf.keras
+    with strategy.scope():
+        inputs = keras.Input([4])
+        unused = keras.layers.Dense(3)(inputs)
+        model = keras.Model(inputs, [unused, keras.layers.Dense(2)(inputs)])
+        model.compile(keras.optimizers.Adam(0.01), loss=[None, "mse"])
+    labels = tf.ones([4, 3]), tf.ones([4, 2])
+    data = tf.data.Dataset.from_tensors((tf.ones([4, 4]), labels)).repeat(batches)
+    model.fit(data, verbose=0)
+    return strategy.traffic.steps
 
 
 def fit(

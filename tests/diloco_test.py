@@ -328,14 +328,44 @@ class KerasTest(parameterized.TestCase):
         legacy_keras=[False, True], compressor=[None, tf_gc.ThreeLC(), tf_gc.EFSignSGD()]
     )
     def test_first_steps_are_those_of_a_strategy_without_diloco(self, legacy_keras, compressor):
-        """Second moments and what compressors choose for the optimizer, too."""
+        """Second moments, clipping, and what compressors choose for the optimizer, too."""
         cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
         diloco = tf_gc.DiLoCo(4, start_step=16, start_compression=compressor)
-        local = cluster.run(programs.fit, diloco, 8, "Adam")
-        common = cluster.run(programs.fit, compressor or tf_gc.Policy(), 8, "Adam")
+        local, common = (
+            cluster.run(programs.fit, compression, 8, "Adam", clipvalue=0.01)
+            for compression in (diloco, compressor or tf_gc.Policy())
+        )
         one([weights for _, weights, _ in [*local, *common]])
         for (_, _, sent), (_, _, expected) in zip(local, common, strict=True):
             self.assertEqual(sent["bytes_sent"], expected["bytes_sent"])
+
+    @parameterized.parameters(False, True)
+    def test_fit_goes_on_from_compressed_first_steps(self, legacy_keras):
+        cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
+        diloco = tf_gc.DiLoCo(4, start_step=8, start_compression=tf_gc.ThreeLC())
+        results = cluster.run(programs.fit, diloco, 8, "Adam")
+        one([weights for _, weights, _ in results])
+        for loss, _, traffic in results:
+            self.assertLess(loss[-1], loss[0])
+            self.assertEqual(traffic["steps"], 10)  # 8, and 2 outer ones
+
+    def test_periods_begin_where_the_first_variable_gets_no_gradient(self):
+        diloco = tf_gc.DiLoCo(4, start_step=2)
+        for steps in shared_cluster(2).run(programs.fit_with_an_unused_variable, diloco, 6):
+            self.assertEqual(steps, 3)  # 2, and an outer one
+
+    def test_sparse_gradients_of_first_steps_are_summed_exactly_unless_rows_are_compressed(self):
+        for compression in (
+            dataclasses.replace(_COMPRESS_ALL, default=tf_gc.TopK(0.1)),
+            tf_gc.Policy(embeddings=tf_gc.EmbeddingRows(8)),
+        ):
+            diloco = tf_gc.DiLoCo(1, _AVERAGE, start_step=3, start_compression=compression)
+            results = shared_cluster(2).run(programs.train_other_types, diloco, 3)
+            for count, (embedding, double) in enumerate(one(results), start=1):
+                expected = np.zeros([6, 5])
+                expected[:2] = -0.5 * count
+                np.testing.assert_allclose(embedding, expected, atol=1e-6)
+                np.testing.assert_array_equal(double, np.full(4, -1.5 * count))
 
     @parameterized.parameters(False, True)
     def test_synchronize_makes_one_model_of_a_period_that_fit_has_cut_off(self, legacy_keras):
@@ -382,7 +412,7 @@ class ArgumentsTest(parameterized.TestCase):
         ({"start_step": -1}, "start_step"),
         ({"outer_optimizer": "sgd"}, "outer_optimizer"),
         ({"compression": "ThreeLC"}, "compression"),
-        ({"start_step": 3, "start_compression": "ThreeLC"}, "compression"),
+        ({"start_step": 3, "start_compression": "ThreeLC"}, "start_compression"),
         ({"start_compression": tf_gc.ThreeLC()}, "start_step"),
     )
     def test_a_bad_argument_is_refused_by_name(self, arguments, name):

@@ -123,7 +123,7 @@ class DiLoCo:
                 f"outer_optimizer must be a tf_gc.OuterSGD, got {self.outer_optimizer!r}"
             )
         as_policy(self.compression)
-        if as_policy(self.start_compression) and self.start_step == 0:
+        if as_policy(self.start_compression, "start_compression") and self.start_step == 0:
             raise ValueError("start_compression needs a start_step, which is 0")
 
     @property

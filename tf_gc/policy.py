@@ -85,8 +85,10 @@ class Policy:
         return False
 
 
-def as_policy(compression: Compressor | Policy | Literal["auto"] | None) -> Policy | None:
-    """Returns the policy that a strategy's argument `compression` stands for."""
+def as_policy(
+    compression: Compressor | Policy | Literal["auto"] | None, argument: str = "compression"
+) -> Policy | None:
+    """Returns the policy that an argument of this name stands for."""
     if compression == "auto":
         return Policy(default=Auto())
     if compression is None or isinstance(compression, Policy):
@@ -96,7 +98,7 @@ def as_policy(compression: Compressor | Policy | Literal["auto"] | None) -> Poli
     if isinstance(compression, Compressor):
         return Policy(default=compression)
     raise ValueError(
-        "compression must be 'auto', a compressor such as tf_gc.ThreeLC(), a tf_gc.Policy or None, "
+        f"{argument} must be 'auto', a compressor such as tf_gc.ThreeLC(), a tf_gc.Policy or None, "
         f"got {compression!r}"
     )
 

@@ -24,8 +24,8 @@ Runs one program as a cluster of processes, with TF_CONFIG set for tf.distribute
 machine, or with --hosts, by ssh, on others. Everything after the program's name is passed on to
 it untouched.
 
-Processes on this machine share its cores: unless TF_NUM_INTRAOP_THREADS is set, it is the number of
-cores divided by that of processes, but at least 1.
+Without --hosts, processes share this machine's cores: unless TF_NUM_INTRAOP_THREADS is set, it is
+the number of cores divided by that of workers and parameter servers, but at least 1.
 
 Without --ps, every worker runs the program. With --ps, the workers and the parameter servers
 run tf_gc.server, and the program runs once, as the chief.

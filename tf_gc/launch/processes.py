@@ -136,7 +136,7 @@ def task_environment(
 
 def share_of_cores(processes: int) -> dict[str, str]:
     """Returns the variables that give each of so many processes its share of this machine's cores,
-    one or more; none for one process, or where this process's environment has them.
+    one or more; none for one process, or where this process's environment has one.
 
     TensorFlow gives each process a thread for every core. Threads of several processes, which wait
     for each other in every step, take the cores from each other.

@@ -264,7 +264,7 @@ class _Job:
                 continue
             variables = {
                 summary.VARIABLE: str(self._summaries / task.name),
-                **share_of_cores(len(tasks)),
+                **share_of_cores(sum(task.type != "chief" for task in tasks)),
             }
             if visible_gpus:
                 variables[gpus.VISIBLE] = visible_gpus[task]
