@@ -9,7 +9,7 @@ _BAD_RATIOS = (("ratio", 0.0), ("ratio", 1.5), ("ratio", float("nan")))
 
 
 class ComparedDesignsTest(tf_gc.testing.CompressorConformance):
-    workers = (1, 3)
+    workers = (1, 2, 3)
     compressors = {  # noqa: RUF012
         "Float16": Case(compressor=tf_gc.Float16(), conserves=False, bits_per_value=(16, 16.01)),
         "BFloat16": Case(compressor=tf_gc.BFloat16(), conserves=False, bits_per_value=(16, 16.01)),
