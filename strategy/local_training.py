@@ -28,9 +28,8 @@ class LocalTraining:
         self._device = device
         self._workers = strategy.extended._num_workers
         self._lists = {}  # id of an optimizer's first variable -> ids of all of them
-        # Ids of variables in a step that has begun, and of those whose gradients are given out.
-        self._begun = {}  # with the first variable of the list
-        self._reduced = set()
+        self._begun = {}  # id of a variable in a step that has begun -> the first of its list
+        self._reduced = set()  # ids of variables whose gradients are given out
 
     @contextlib.contextmanager
     def checked(self):

@@ -101,7 +101,7 @@ class DiLoCo:
         or those in which the learning rate rises.
       start_compression: how gradients are reduced before: a compressor such as
         `tf_gc.ThreeLC()`, a `tf_gc.Policy`, or None for exact sums. What it has not
-        delivered when inner steps begin is left out.
+        delivered when inner steps begin is never delivered.
 
     Raises:
       ValueError: an attribute is out of range, or is something else.
