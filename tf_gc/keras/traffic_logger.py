@@ -61,10 +61,11 @@ class TrafficLogger(keras_seams.TfKerasCallback, keras.callbacks.Callback):
     callback a folder of its own, as above. Behind this one, it writes these values,
     too. tf_keras keeps what worker 0's writes, and removes the others'.
 
-    With `tf_gc.DiLoCo` a step is an outer step, or one before `start_step`. With parameter servers a step is an
-    update, `bits_per_value_up`, `bytes_sent_per_step` are of the pushes of all workers
-    together, `bits_per_value_down`, `bytes_received_per_step` of their pulls; there
-    are no norms and no `seconds_waited_per_step`, and `update_freq` is "epoch".
+    With `tf_gc.DiLoCo` a step is an outer step, or one before `start_step`. With
+    parameter servers a step is an update, `bits_per_value_up`, `bytes_sent_per_step` are
+    of the pushes of all workers together, `bits_per_value_down`,
+    `bytes_received_per_step` of their pulls; there are no norms and no
+    `seconds_waited_per_step`, and `update_freq` is "epoch".
     Without compression, or with one worker, nothing is logged.
 
     Args:
