@@ -19,6 +19,9 @@ from tf_gc import ops
 # Of the group of all workers' CPUs; far from those that TensorFlow counts up.
 GROUP_KEY = 0x7467_6300
 
+# When, and how, all workers take a step together.
+_OF_DILOCO = ("inner_steps", "outer_optimizer", "fragments", "start_step")
+
 _MOST_BYTES = 1 << 28  # of a description
 _numbers = itertools.count()
 
@@ -41,9 +44,19 @@ def describe(buckets, **others):
     return fields
 
 
-def describe_program(has_compression):
-    """Returns what all workers should agree on from the beginning, by field."""
-    return {**_versions(), "compression": "there" if has_compression else "None"}
+def describe_program(compression):
+    """Returns what all workers should agree on from the beginning, by field.
+
+    Args:
+      compression: the strategy's argument. Compressors are compared when their bucket is made.
+    """
+    fields = _versions()
+    if compression is None:
+        return {**fields, "compression": "None"}
+    if not isinstance(compression, tf_gc.DiLoCo):
+        return {**fields, "compression": "of gradients"}
+    settings = {f"{name} of DiLoCo": repr(getattr(compression, name)) for name in _OF_DILOCO}
+    return {**fields, "compression": "DiLoCo", **settings}
 
 
 def _versions():

@@ -83,7 +83,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         `tf_gc.DiLoCo(...)`, "auto" for `tf_gc.Auto()`, or None.
 
     Raises:
-      ValueError: `compression` is something else, or None on some workers alone.
+      ValueError: `compression` is something else, or None, a `tf_gc.DiLoCo`, or one with
+        other settings, on some workers alone.
       tf.errors.DeadlineExceededError: some workers have not started in time.
     """
 
@@ -105,7 +106,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         device = f"{self.extended._worker_device}/device:CPU:0"
         rank, workers = self.extended._id_in_cluster, self.extended._num_workers
         if workers > 1:
-            program = agreement.describe_program(compression is not None)
+            program = agreement.describe_program(compression)
             with tf.device(device):
                 agreement.check(program, rank, workers, timeout_seconds)
         self._residuals = Residuals(self, device)

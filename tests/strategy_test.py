@@ -480,7 +480,22 @@ class FailureTest(parameterized.TestCase):
         (
             "none",
             {"compressions": (tf_gc.ThreeLC(1.0), None)},
-            ("the compression", "None", "there"),
+            ("the compression", "None", "of gradients"),
+        ),
+        (
+            "diloco",
+            {"compressions": (tf_gc.DiLoCo(4), tf_gc.ThreeLC())},
+            ("the compression", "DiLoCo", "of gradients"),
+        ),
+        (
+            "inner_steps",
+            {"compressions": (tf_gc.DiLoCo(4), tf_gc.DiLoCo(5))},
+            ("the inner_steps of DiLoCo", "4", "5"),
+        ),
+        (
+            "start_step",
+            {"compressions": (tf_gc.DiLoCo(4, start_step=1), tf_gc.DiLoCo(4, start_step=2))},
+            ("the start_step of DiLoCo", "1", "2"),
         ),
         (
             "name",
