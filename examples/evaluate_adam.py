@@ -40,8 +40,8 @@ class System(NamedTuple):
 
     name: str
     title: str
-    # START stands for a tenth of the steps, in which the learning rate rises, and BETA for the
-    # optimizer's momentum.
+    # START stands for a tenth of the steps, in which the learning rate rises, HALF for half of them,
+    # and BETA for the optimizer's momentum.
     compressor: str
     line: str = "-"
 
@@ -141,10 +141,10 @@ SYSTEMS = (
         "-.",
     ),
     System(
-        "diloco-start",
-        "DiLoCo, 50 inner steps, 3LC before and after",
-        "DiLoCo(50, OuterSGD(1.0, 0.5), ThreeLC(units='gradient'), start_step=START,"
-        " start_compression=ThreeLC())",
+        "diloco-half",
+        "DiLoCo, 50 inner steps, 3LC, after a half with 3LC",
+        "DiLoCo(50, OuterSGD(1.0, 0.0), ThreeLC(units='gradient', mean_multiplier=1.5),"
+        " start_step=HALF, start_compression=ThreeLC())",
         "-.",
     ),
 )
@@ -166,9 +166,9 @@ def trainings_of(
             task.program,
             f"{task.name}, {system.title}, {where}, seed {seed}",
             pathlib.Path(FLAGS.out, task.name, f"{system.name}-{where}-{seed}.json"),
-            system.compressor.replace("START", str(task.steps // 10)).replace(
-                "BETA", "0.8" if task.name.endswith("-sgd") else "0.9"
-            ),
+            system.compressor.replace("START", str(task.steps // 10))
+            .replace("HALF", str(task.steps // 2))
+            .replace("BETA", "0.8" if task.name.endswith("-sgd") else "0.9"),
             (
                 f"--epochs={task.epochs}",
                 f"--steps_per_epoch={task.steps_per_epoch}",

@@ -28,6 +28,8 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
                 ("sparsity_multiplier", 2.0),
                 ("unit_multiplier", 0.0),
                 ("unit_multiplier", 64.0),
+                ("mean_multiplier", 0.0),
+                ("mean_multiplier", 64.0),
                 ("units", "rows"),
             ),
             schedule=("unit_multiplier", 1.0, 6.0),
@@ -36,7 +38,9 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
             compressor=tf_gc.ThreeLC(1.0), schedule=("sparsity_multiplier", 1.0, 1.75)
         ),
         "ThreeLC, sparse": tf_gc.ThreeLC(sparsity_multiplier=1.75),
-        "ThreeLC, without units": tf_gc.ThreeLC(units="gradient"),
+        "ThreeLC, without units": Case(
+            compressor=tf_gc.ThreeLC(units="gradient"), schedule=("mean_multiplier", 1.5, 3.0)
+        ),
         "THC": Case(
             compressor=tf_gc.THC(),
             workers=_SOME,

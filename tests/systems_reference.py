@@ -52,9 +52,10 @@ class System:
 class ThreeLC(System):
     """Section 3 of the paper, or the scale of the mean; every worker is the server of a shard."""
 
-    def __init__(self, *arguments, sparsity_multiplier=None):
+    def __init__(self, *arguments, sparsity_multiplier=None, mean_multiplier=3.0):
         super().__init__(*arguments)
         self.sparsity_multiplier = sparsity_multiplier
+        self.mean_multiplier = mean_multiplier
 
     def reduce(self, values):
         bounds = [self.size // self.workers * r // 16 * 16 for r in range(self.workers)]
@@ -89,7 +90,7 @@ class ThreeLC(System):
     def _quantize(self, values):
         magnitudes = np.abs(values)
         if self.sparsity_multiplier is None:
-            scale = min(_F(3) * magnitudes.mean(), magnitudes.max())
+            scale = min(_F(self.mean_multiplier) * magnitudes.mean(), magnitudes.max())
         else:
             scale = _F(self.sparsity_multiplier) * magnitudes.max()
         return scale * np.sign(values) * (np.abs(values) > scale / 2).astype(_F)

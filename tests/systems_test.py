@@ -89,9 +89,11 @@ class ReferenceTest(parameterized.TestCase):
         system = reference.ThreeLC(_WORKERS, _SIZES, _NAMES, sparsity_multiplier=multiplier)
         self.assert_follows(tf_gc.ThreeLC(multiplier), system)
 
-    def test_three_lc_with_the_scale_of_the_mean(self):
-        system = reference.ThreeLC(_WORKERS, _SIZES, _NAMES)
-        self.assert_follows(tf_gc.ThreeLC(units="gradient"), system)
+    @parameterized.parameters(1.5, 3.0)
+    def test_three_lc_with_the_scale_of_the_mean(self, multiplier):
+        system = reference.ThreeLC(_WORKERS, _SIZES, _NAMES, mean_multiplier=multiplier)
+        compressor = tf_gc.ThreeLC(units="gradient", mean_multiplier=multiplier)
+        self.assert_follows(compressor, system)
 
     @parameterized.parameters(
         tf_gc.THC(),
