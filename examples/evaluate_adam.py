@@ -40,8 +40,8 @@ class System(NamedTuple):
 
     name: str
     title: str
-    # START stands for a tenth of the steps, in which the learning rate rises, HALF for half of them,
-    # and BETA for the optimizer's momentum.
+    # START stands for a tenth of the steps, in which the learning rate rises, HALF for a half, and
+    # BETA for the optimizer's momentum.
     compressor: str
     line: str = "-"
 

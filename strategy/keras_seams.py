@@ -110,7 +110,8 @@ def _momentum(optimizer):
     """Returns beta of the momentum m <- beta m + (1 - beta) g along which an optimizer steps."""
     beta = getattr(optimizer, "beta_1", 0.0)
     # Nadam steps along the gradient itself, too; a tensor has no value yet.
-    steps_along_it = type(optimizer).__name__ != "Nadam" and isinstance(beta, numbers.Real)
+    is_nadam = any(owner.__name__ == "Nadam" for owner in type(optimizer).__mro__)
+    steps_along_it = not is_nadam and isinstance(beta, numbers.Real)
     return float(beta) if steps_along_it else 0.0
 
 

@@ -275,8 +275,8 @@ class GradientReducer:
                         lambda: compressor.all_reduce(gradients, exchange),
                     )
             own = compressor.second_moments(exchange, reduced) if with_second_moments else None
-            for gradient, second_moment in zip(reduced, own or [], strict=own is not None):
-                second_moments.attach(gradient, second_moment)
+            for gradient, moment in zip(reduced, own or [], strict=own is not None):
+                second_moments.attach(gradient, _positive(moment, gradient, compressor))
             return reduced
 
     def _exchange(self, **of_bucket):
@@ -404,6 +404,7 @@ def _units(entries):
 
 def _second_moment(entry, moment, reduced, step):
     """Returns the second moment; that of what was not compressed is the square."""
+    moment = _positive(moment, reduced, entry.compressor)
     is_compressed = []
     if entry.compressor.start_step > 0:
         is_compressed.append(step >= entry.compressor.start_step)
@@ -412,6 +413,11 @@ def _second_moment(entry, moment, reduced, step):
     if not is_compressed:
         return moment
     return tf.cond(tf.reduce_all(is_compressed), lambda: moment, lambda: _square(reduced))
+
+
+def _positive(moment, reduced, compressor):
+    """Returns the second moment, or the square where an optimizer would divide by nothing."""
+    return tf.where(moment > 0, moment, _square(reduced)) if compressor.moves_zeros else moment
 
 
 def _square(reduced):

@@ -85,9 +85,11 @@ def use_in(update_step):
     in_namespace.__kwdefaults__ = function.__kwdefaults__
 
     def step(optimizer, gradient, variable, *args, **kwargs):
-        if of(gradient) is None:
+        is_centered = _is_centered(optimizer)
+        if of(gradient) is None or is_centered:
             warn_without(optimizer, gradient, variable)
-        return in_namespace(optimizer, gradient, variable, *args, **kwargs)
+        run = function if is_centered else in_namespace
+        return run(optimizer, gradient, variable, *args, **kwargs)
 
     step.uses_second_moment = True
     return step
@@ -96,7 +98,13 @@ def use_in(update_step):
 def are_used_by(optimizer):
     """Whether an optimizer of Keras has an `update_step` from `use_in`."""
     functions = (vars(owner).get("update_step") for owner in type(optimizer).__mro__)
-    return any(hasattr(function, "uses_second_moment") for function in functions)
+    uses = any(hasattr(function, "uses_second_moment") for function in functions)
+    return uses and not _is_centered(optimizer)
+
+
+def _is_centered(optimizer):
+    """Whether it takes the mean's square from the mean of squares, which must be of the same."""
+    return getattr(optimizer, "centered", False)
 
 
 def warn_without(optimizer, gradient, variable):
@@ -110,9 +118,10 @@ def warn_without(optimizer, gradient, variable):
     name = type(optimizer).__name__
     logging.warning(
         "%s squares compressed gradients, which come late and in spikes, and so takes steps that "
-        "are too small: use tf_gc.optimizers.%s, and hand it gradients as they were reduced",
+        "are too small: use tf_gc.optimizers.%s, and hand it gradients as they were reduced%s",
         name,
         name,
+        ", with centered=False" if _is_centered(optimizer) else "",
     )
 
 

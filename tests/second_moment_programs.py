@@ -122,11 +122,13 @@ def train(
     names=NAMES,
     compiled=True,
     rewrite=False,
+    zero_rows=0,
     **arguments,
 ):
     """An optimizer applies gradients; returns variables and optimizer variables by step.
 
     With `rewrite` (tf_keras only) the program does something to gradients after their reduction.
+    The first `zero_rows` of each gradient are 0.
     """
     keras = tf.keras
     strategy = _strategy(compression)
@@ -160,7 +162,10 @@ def train(
     )
     with warn, unittest.mock.patch.object(second_moments, "_has_warned", False):
         for number in range(steps):
-            step([tf.constant(gradient(n, number, rank())) for n in names])
+            gradients = [gradient(n, number, rank()) for n in names]
+            for values in gradients:
+                values[:zero_rows] = 0
+            step(list(map(tf.constant, gradients)))
             result["variables"].append({n: np.array(v) for n, v in variables.items()})
     saved = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
     result["optimizer"] = {getattr(v, "path", v.name): np.array(v) for v in saved}

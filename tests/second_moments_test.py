@@ -528,6 +528,44 @@ class OptimizerTest(parameterized.TestCase):
             exact = _alone("Adam", _sums("bias", _STEPS, 2), **arguments)
             np.testing.assert_array_equal(trained["bias"], exact)
 
+    @parameterized.parameters(False, True)
+    def test_a_centered_optimizer_squares_what_was_delivered(self, legacy_keras):
+        # The mean of other squares may be less than the square of the mean.
+        results = _cluster(legacy_keras).run(
+            programs.train, tf_gc.TopK(0.1), 8, "RMSprop", centered=True
+        )
+        self.assertTrue(np.isfinite(one([r["variables"] for r in results])[-1]["kernel"]).all())
+        [warning] = results[0]["warnings"]
+        self.assertIn("centered=False", warning)
+
+    @parameterized.product(
+        compressor=[tf_gc.EFSignSGD(), tf_gc.SignSGD(), tf_gc.OneBit(), tf_gc.OneBitAdam(1)],
+        name=["Adam", "Adafactor"],
+    )
+    def test_a_row_without_gradients_stays_where_it_is(self, compressor, name):
+        def moved(zero_rows):
+            results = shared_cluster(2).run(
+                programs.train, compressor, 4, name, names=("other",), zero_rows=zero_rows
+            )
+            return np.abs(one([r["variables"] for r in results])[-1]["other"] - 1)
+
+        learning_rate = 1e-3
+        self.assertLess(moved(8)[:8].max(), 4 * 10 * learning_rate)
+        # Nor does it keep the others from moving.
+        self.assertGreater(np.median(moved(8)[8:]), 0.1 * np.median(moved(0)[8:]))
+
+    def test_a_subclass_of_nadam_steps_along_the_gradient_too(self):
+        for name in "Adam", "Nadam":
+            own = type("Own", (getattr(keras.optimizers, name),), {})
+            self.assertEqual(keras_seams._momentum(own(beta_1=0.8)), 0.8 * (name == "Adam"))
+
+    @parameterized.parameters(tf_gc.OneBitAdam, tf_gc.ZeroOneAdam)
+    def test_adam_in_one_bit_has_a_warm_up_of_its_own(self, compressor):
+        compressor = compressor(freeze_step=50, start_step=3)
+        with self.assertRaisesRegex(ValueError, "start_step must be 0 with an optimizer that sq"):
+            compressor.for_optimizer(True, 0.9)
+        self.assertIs(compressor.for_optimizer(False, 0.9), compressor)
+
     def test_eager_steps_give_the_same(self):
         compiled, eager = (
             shared_cluster(2).run(programs.train, tf_gc.TopK(0.1), 3, compiled=is_compiled)[0]

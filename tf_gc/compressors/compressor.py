@@ -38,6 +38,9 @@ class Compressor(abc.ABC):
         for an optimizer to square it (values that come late, in spikes, or have
         one magnitude). Such an optimizer then gets the mean of the workers' own
         squares, of rows and columns.
+      moves_zeros: whether it may deliver something else for a value that has always
+        been 0, as one bit has no 0. Where the second moment is 0, too, an optimizer
+        then gets the square.
     """
 
     start_step: int = 0
@@ -45,6 +48,7 @@ class Compressor(abc.ABC):
     uses_residual: ClassVar[bool] = True
     whole_model: ClassVar[bool] = False
     shares_second_moment: ClassVar[bool] = False
+    moves_zeros: ClassVar[bool] = False
     # Not annotated: else where it is a field, it would be the first of all.
     units = "gradient"
 

@@ -47,7 +47,8 @@ class OneBitAdam(FusedCompressor):
       beta_1: the optimizer's, in [0, 1).
       beta_2: the optimizer's, in (0, 1).
 
-    `start_step` is best left at 0: before it nothing is learnt of s and m.
+    `start_step` is best left at 0: before it nothing is learnt of s and m. With an
+    optimizer that squares gradients it must be 0.
 
     Raises:
       ValueError: a hyper-parameter is out of range.
@@ -57,12 +58,22 @@ class OneBitAdam(FusedCompressor):
     beta_1: float = 0.9
     beta_2: float = 0.999
 
+    moves_zeros = True
+
     def __post_init__(self):
         super().__post_init__()
         checks.integer("freeze_step", self.freeze_step, 1)
         checks.integer("start_step", self.start_step, 0, self.freeze_step - 1)
         checks.number("beta_1", self.beta_1, "in [0, 1)", lambda beta: 0 <= beta < 1)
         checks.number("beta_2", self.beta_2, "in (0, 1)", lambda beta: 0 < beta < 1)
+
+    def for_optimizer(self, squares, momentum):
+        if squares and self.start_step > 0:
+            raise ValueError(
+                f"start_step must be 0 with an optimizer that squares gradients, got "
+                f"{self.start_step}: the second moment is learnt in a warm-up of its own"
+            )
+        return super().for_optimizer(squares, momentum)
 
     def slot_shapes(self, shape):
         # Shares of what all workers have: with N of them, its Nth part.
