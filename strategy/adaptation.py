@@ -11,7 +11,6 @@ from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc import ops
 from tf_gc.adaptive import computation
 from tf_gc.adaptive.chooser import Chooser, System
-from tf_gc.adaptive.cost_model import Network
 from tf_gc.adaptive.gain import gains
 from tf_gc.adaptive.leader import MOST_STEPS, Decision, Leader, Report
 from tf_gc.adaptive.links import LinkEstimator
@@ -72,7 +71,8 @@ class Adaptation:
         """
         check_may_choose()
         # Of momentum they know nothing: it would be state of one system, not of all.
-        self._systems = tuple(s.for_optimizer(squares, 0.0) for s in auto.candidates(squares))
+        self._candidates = auto.candidates(squares)
+        self._systems = tuple(system.for_optimizer(squares, 0.0) for system in self._candidates)
         self._ratios = auto.searched(squares)
         self._start_step = auto.start_step
         self._residuals = residuals
@@ -105,7 +105,7 @@ class Adaptation:
         )
         measures = step % tf.cast(steps, step.dtype) == 0
         return [
-            Choice(self._systems, index, ratio, measures, is_clean)
+            Choice(self._systems, index, ratio, measures, is_clean, is_clean.read_value())
             for index, is_clean in zip(indices, self._clean, strict=True)
         ]
 
@@ -119,6 +119,7 @@ class Adaptation:
         """
         with tf.control_dependencies([step]):
             now = tf.timestamp()
+        now = tf.where(step < self._start_step, tf.zeros_like(now), now)  # nothing was chosen
         self._times.scatter_update(tf.IndexedSlices(now, step % self._times.shape[0]))
         if self._ratios:
             tf.cond(
@@ -146,7 +147,7 @@ class Adaptation:
         return Traffic(bytes_sent=int(counts.bytes_sent), bytes_received=int(counts.bytes_received))
 
     def _make_leader(self, auto, buckets):
-        systems = [_describe(system) for system in self._systems]
+        systems = list(map(_describe, self._candidates))
         workers = self._exchange.workers
         record = auto.record and RunRecord(
             auto.record,
@@ -200,9 +201,10 @@ class Adaptation:
     def _row(self):
         """Returns this worker's report and, on worker 0, what was decided."""
         self._links.add(ops.network_samples().numpy())
-        network = self._links.network or Network(np.nan, np.nan)
+        network = self._links.network
+        known = (network.latency, network.bandwidth) if network else (np.nan, np.nan)
         before, self._restorations = self._restorations, self._residuals.restorations
-        report = Report(network.latency, network.bandwidth, before != self._restorations)
+        report = Report(*known, before != self._restorations)
         decided = self._leader and self._leader.decision()
         nothing = Decision(1, False, False, False, 1.0), [0] * len(self._clean)
         decision, choices = decided or nothing
@@ -217,8 +219,12 @@ def _describe(system):
     """Returns the `System` that the cost model knows a compressor as."""
     if isinstance(system, AnyRatio):
         return System("AR-Topk", system.topology, loss=4, has_ratio=True)
-    name, loss = _KNOWN.get(type(system), (str(system), 3))
-    return System(name, getattr(system, "topology", "sharded"), loss)
+    collective = getattr(system, "topology", "sharded")
+    if type(system) not in _KNOWN:
+        return System(str(system), collective, loss=3)
+    arguments = str(system).removeprefix(type(system).__name__)
+    name, loss = _KNOWN[type(system)]
+    return System(name, collective, loss, arguments="" if arguments == "()" else arguments)
 
 
 def _variable(value):

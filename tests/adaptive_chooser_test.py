@@ -1,5 +1,6 @@
 """Tests of how plans are chosen, on networks and machines that only exist as numbers."""
 
+import dataclasses
 from unittest import mock
 
 import hypothesis
@@ -47,7 +48,7 @@ class _World:
         ]
         chosen = [systems[choice] for choice in choices]
         return self.computation + sum(
-            self.wrong.get(system.name, 1) * cost[system.name, system.collective]
+            self.wrong.get(str(system), self.wrong.get(system.name, 1)) * cost[system.name, system.collective]
             for system, cost in zip(chosen, costs, strict=True)
         )
 
@@ -81,6 +82,15 @@ class ChooserTest(absltest.TestCase):
         last, _ = world.train(Chooser(systems, sizes, workers), systems)
         fixed = [world.seconds(systems, [i] * len(sizes), None) for i in range(len(systems))]
         self.assertLessEqual(last, 1.05 * min(fixed))
+
+    def test_systems_of_one_kind_are_all_tried(self):
+        sparse = dataclasses.replace(_3LC, arguments="(sparsity_multiplier=1.9)")
+        for systems in [_EXACT, _3LC, sparse], [_EXACT, sparse, _3LC]:
+            world = _World(_SLOW, [1_000_000], wrong={str(sparse): 0.25})
+            chooser = Chooser(systems, world.sizes, 4)
+            world.train(chooser, systems)
+            self.assertEqual(chooser.plan.choices, (systems.index(sparse),))
+            self.assertIn("3LC(sparsity_multiplier=1.9) (sharded)", chooser.why)
 
     def test_noise_does_not_keep_it_from_the_fastest(self):
         systems = [_EXACT, _THC, _3LC, _RING, _TREE]

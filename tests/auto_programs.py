@@ -10,8 +10,10 @@ import unittest.mock
 import keras
 import numpy as np
 import tensorflow as tf
+from tf_gc.strategy import link_probe
 
 import tf_gc
+from tests import second_moment_programs
 from tests.strategy_programs import fingerprint, gaussian, rank
 from tf_gc.adaptive import Network, leader
 from tf_gc.adaptive.chooser import Chooser, Plan
@@ -103,6 +105,25 @@ def reduce_steps(
         len(traces),
         strategy.traffic.as_dict(),
     )
+
+
+def reduce_after_a_short_probe(compression, rank_without):
+    """Reduces where one worker knows no bandwidth: all messages of its probe were short."""
+    short = np.array([[32, 4e-4], [992, 4.5e-4], [32, 4.2e-4], [992, 4.4e-4], [32, 3.9e-4]])
+    probe = link_probe.probe
+
+    def with_short_messages(*arguments):
+        samples = probe(*arguments)
+        return short if rank() == rank_without else samples
+
+    with unittest.mock.patch.object(link_probe, "probe", with_short_messages):
+        return reduce_steps(compression, 4)
+
+
+def second_moments(compression, steps, script):
+    """Returns the second moments of reduced gradients, by step."""
+    with _scripted(script):
+        return second_moment_programs.steps_with_second_moments(compression, steps)["moments"]
 
 
 def reduce_deterministically(compression):

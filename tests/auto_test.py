@@ -90,6 +90,26 @@ class StepsTest(parameterized.TestCase):
             gradients = shared_cluster(2).run(programs.gradient_sums, 4)
             np.testing.assert_allclose(worker[0][0], sum(g[0] for g in gradients), atol=1e-5)
 
+    def test_steps_before_the_start_step_are_no_measurement(self):
+        with tempfile.TemporaryDirectory() as directory:
+            auto = tf_gc.Auto(start_step=20, record=f"{directory}/run.json")
+            shared_cluster(2).run(programs.reduce_steps, auto, 24)
+            first = read_run(auto.record).points[0]
+        self.assertEqual(first.step, 20)
+        self.assertIsNone(first.step_seconds)
+
+    @parameterized.parameters(0, 1)
+    def test_a_worker_may_not_know_its_bandwidth_at_first(self, rank):
+        workers = shared_cluster(2).run(programs.reduce_after_a_short_probe, _ALL, rank)
+        self._check_agreement(workers)
+
+    def test_what_has_waited_is_not_squared(self):
+        script = [([2], None)] * 6 + [([0], None)] * 100
+        auto = tf_gc.Auto(systems=(None, tf_gc.THC(), tf_gc.ThreeLC()))
+        moments = shared_cluster(2).run(programs.second_moments, auto, 12, script)[0]
+        means = [np.mean(of_step[0]) for of_step in moments]  # of the kernel
+        self.assertLess(max(means), 1.5 * min(means))
+
     def test_one_system_is_that_system(self):
         auto = tf_gc.Auto(systems=(tf_gc.THC(),))
         adaptive = shared_cluster(2).run(programs.reduce_steps, auto, 4)

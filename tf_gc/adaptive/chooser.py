@@ -44,15 +44,19 @@ class System:
       collective: as in `predict`.
       loss: orders systems by what they change in a gradient, 0 for nothing.
       has_ratio: whether it sends the ratio of the values that was searched for.
+      arguments: its own, where they are not the default ones. The model knows nothing of them.
     """
 
     name: str
     collective: str
     loss: int
     has_ratio: bool = False
+    arguments: str = ""
 
     def __str__(self):
-        return self.name if self.name == "uncompressed" else f"{self.name} ({self.collective})"
+        if self.name == "uncompressed":
+            return self.name
+        return f"{self.name}{self.arguments} ({self.collective})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,8 +237,8 @@ class Chooser:
         costs = [self._costs(network, size) for size in self._sizes]
         families = collections.defaultdict(list)
         for index, system in enumerate(self._systems):
-            families[system.name].append(index)
-        exact = families.get("uncompressed", [])
+            families[system.name, system.arguments].append(index)
+        exact = families.get(("uncompressed", ""), [])
         choices = {
             tuple(min(indices, key=lambda i: of_bucket[i].seconds) for of_bucket in costs)
             for family in families.values()
