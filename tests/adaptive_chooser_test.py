@@ -48,7 +48,8 @@ class _World:
         ]
         chosen = [systems[choice] for choice in choices]
         return self.computation + sum(
-            self.wrong.get(str(system), self.wrong.get(system.name, 1)) * cost[system.name, system.collective]
+            self.wrong.get(str(system), self.wrong.get(system.name, 1))
+            * cost[system.name, system.collective]
             for system, cost in zip(chosen, costs, strict=True)
         )
 
