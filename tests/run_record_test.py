@@ -114,6 +114,11 @@ class RunRecordTest(_RecordTest):
         self.write()
         self.assertEqual(read_run(self.path).points, _POINTS)
 
+    def test_a_run_that_went_back_to_a_checkpoint_goes_on_from_there(self):
+        again = _POINTS[1]._replace(step=15), _POINTS[2]._replace(step=40)
+        self.write([*_POINTS, *again])
+        self.assertEqual(read_run(self.path).points, [_POINTS[0], *again])
+
     def test_a_number_that_is_not_finite_is_not_written(self):
         with self.assertRaises(ValueError):
             self.write([_POINTS[0]._replace(gain=float("nan"))])
@@ -130,7 +135,7 @@ class RunRecordTest(_RecordTest):
         ([[1, 2]], ":1: header"),
         ([_HEADER, _without(_POINT, "gain")], ":2: control point has no 'gain'"),
         ([_HEADER, 7], ":2: control point"),
-        ([_HEADER, _POINT, _POINT], ":3: control point has step 20, must be .* at least 21"),
+        ([_HEADER, {**_POINT, "step": -1}], ":2: control point has step -1, must be .* at least 0"),
         ([_HEADER, {**_POINT, "choices": [1]}], ":2: control point has 1 choices for 2 buckets"),
         ([_HEADER, {**_POINT, "choices": [1, 4]}], ":2: control point has choices"),
         ([_HEADER, {**_POINT, "choices": [1, -1]}], ":2: control point has choices"),

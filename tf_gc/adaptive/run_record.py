@@ -106,7 +106,9 @@ class RunRecord:
         self.close()
 
     def append(self, point: ControlPoint) -> None:
-        """Adds a point, whose step is after that of the last one."""
+        """Adds a point. One of an earlier step, after a checkpoint was restored, ends what it had
+        recorded from that step on.
+        """
         fields = point._asdict()
         if point.why is None:
             del fields["why"]
@@ -138,7 +140,10 @@ def read_run(path: str | os.PathLike) -> Run:
             if run is None:
                 run = _parse_header(fields)
             else:
-                run.points.append(_parse_point(fields, run))
+                point = _parse_point(fields, run)
+                while run.points and run.points[-1].step >= point.step:
+                    run.points.pop()
+                run.points.append(point)
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, json.JSONDecodeError):
                 message = "is not JSON"
@@ -176,7 +181,7 @@ def _parse_header(fields):
 
 
 def _parse_point(fields, run):
-    step = _integer(fields, "step", run.points[-1].step + 1 if run.points else 0)
+    step = _integer(fields, "step", 0)
     choices = _list(fields, "choices")
     if len(choices) != len(run.buckets):
         raise ValueError(f"has {len(choices)} choices for {len(run.buckets)} buckets")
