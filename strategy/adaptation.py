@@ -86,6 +86,7 @@ class Adaptation:
             self._leader = self._make_leader(auto, buckets) if exchange.rank == 0 else None
             self._times = _variable(np.zeros(MOST_STEPS + 4))
             self._clean = [_variable(False) for _ in buckets]
+            self._keep_residuals = _variable([False] * len(buckets))  # in the last step
             # Of the last reports, and what worker 0 has decided: see `Decision`.
             self._step = _variable(np.int64(0))
             self._steps = _variable(np.float32(1))
@@ -104,10 +105,13 @@ class Adaptation:
             self._is_settled.read_value(), _STEPS_PER_MEASUREMENT, _TRYING_STEPS_PER_MEASUREMENT
         )
         measures = step % tf.cast(steps, step.dtype) == 0
-        return [
-            Choice(self._systems, index, ratio, measures, is_clean, is_clean.read_value())
-            for index, is_clean in zip(indices, self._clean, strict=True)
+        kept = tf.unstack(self._keep_residuals.read_value(), len(self._clean))
+        choices = [
+            Choice(self._systems, index, ratio, measures, is_clean, follows_residuals)
+            for index, is_clean, follows_residuals in zip(indices, self._clean, kept, strict=True)
         ]
+        self._keep_residuals.assign([choice.keeps_residuals for choice in choices])
+        return choices
 
     def observe(self, step, gradients, residuals):
         """Notes when a step comes, and its gradients' gains where they are wanted.

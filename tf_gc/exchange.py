@@ -17,7 +17,7 @@ class Choice:
       ratio: float32 scalar, the part of the values that those without a ratio of their own send.
       measures_links: bool scalar, whether this step measures the links.
       is_clean: bool variable, whether no residual of the bucket waits on any worker.
-      was_clean: bool scalar, whether none waited before the step.
+      follows_residuals: bool scalar, whether the bucket's system of the step before keeps some.
     """
 
     systems: tuple
@@ -25,15 +25,19 @@ class Choice:
     ratio: tf.Tensor
     measures_links: tf.Tensor
     is_clean: tf.Variable
-    was_clean: tf.Tensor
+    follows_residuals: tf.Tensor
 
     @property
     def shares_second_moment(self) -> tf.Tensor:
         """Whether what is delivered is not for an optimizer to square, a bool scalar."""
-        is_exact = tf.gather([not system.uses_residual for system in self.systems], self.index)
         shares = tf.gather([system.shares_second_moment for system in self.systems], self.index)
         # The first uncompressed step delivers all that has waited.
-        return shares | (is_exact & ~self.was_clean)
+        return shares | (self.follows_residuals & ~self.keeps_residuals)
+
+    @property
+    def keeps_residuals(self) -> tf.Tensor:
+        """Whether something may wait after the step, a bool scalar."""
+        return tf.gather([system.uses_residual for system in self.systems], self.index)
 
     @property
     def has_units(self) -> tf.Tensor:
