@@ -143,7 +143,7 @@ SYSTEMS = (
     System(
         "diloco-half",
         "DiLoCo, 50 inner steps, 3LC, after a half with 3LC",
-        "DiLoCo(50, OuterSGD(1.0, 0.0), ThreeLC(units='gradient', mean_multiplier=1.5),"
+        "DiLoCo(50, OuterSGD(1.0, 0.5), ThreeLC(units='gradient', mean_multiplier=1.5),"
         " start_step=HALF, start_compression=ThreeLC())",
         "-.",
     ),
