@@ -106,8 +106,8 @@ class RunRecord:
         self.close()
 
     def append(self, point: ControlPoint) -> None:
-        """Adds a point. One of an earlier step, after a checkpoint was restored, ends what it had
-        recorded from that step on.
+        """Adds a point. Where a checkpoint was restored its step may be an earlier one: points from
+        that step on then no longer count.
         """
         fields = point._asdict()
         if point.why is None:
