@@ -44,6 +44,7 @@ _CONTENDERS = {
     _TENSORFLOW: None,
     _TENSORFLOW_FLOAT16: None,
     "tf_gc, uncompressed": tf_gc.Policy(),
+    "3LC, in units": tf_gc.ThreeLC(),
     "3LC, s = 1": tf_gc.ThreeLC(1.0),
     "3LC, s = 1.75": tf_gc.ThreeLC(1.75),
     "THC": tf_gc.THC(),

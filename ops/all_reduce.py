@@ -129,6 +129,7 @@ def three_lc_all_reduce(
     units=None,
     rows=None,
     scale="max",
+    statistics=None,
     reduce_op="SUM",
     timeout_seconds=0.0,
     name=None,
@@ -163,6 +164,10 @@ def three_lc_all_reduce(
         magnitude, 0 < s < 2; or, 0 < s < 64, "mean", s times the mean magnitude,
         or "unit", s times the unit, for sums root `group_size` times as much, and
         3 times the mean for gradients without units.
+      statistics: list of the gradients' `mean_squares`, each alone, or [0] where
+        they are not known; None for none. Where they are finite, and `scale` is
+        "unit", what scale there is follows from the first few values. The
+        results are the same as without.
       reduce_op: "SUM", or "MEAN" to divide the sums by `group_size`.
       timeout_seconds: how long to wait for the peers; 0 waits for ever.
       name: Name of the op.
@@ -172,7 +177,7 @@ def three_lc_all_reduce(
 
     Raises:
       tf.errors.InvalidArgumentError: a residual has another shape or dtype,
-        units another size, or the sparsity multiplier is out of range.
+        units or statistics another size, or the sparsity multiplier is out of range.
       tf.errors.UnavailableError: a peer has died.
       tf.errors.DeadlineExceededError: the peers did not come in time.
       tf.errors.DataLossError: a message is damaged, or the workers have lost
@@ -184,6 +189,7 @@ def three_lc_all_reduce(
         gradients,
         residuals,
         units,
+        [[]] * len(gradients) if statistics is None else statistics,
         sparsity_multiplier,
         bucket,
         rows=rows,

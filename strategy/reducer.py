@@ -34,6 +34,7 @@ class _Entry:
     variable: Any  # or `Statistics`
     compressor: Compressor
     units: tf.Tensor | None = None
+    squares: tf.Tensor | None = None  # statistics of this worker's gradient
     choice: Choice | None = None
 
 
@@ -151,13 +152,17 @@ class GradientReducer:
         )
         with tf.device(self._device):
             are_used = _are_used(shared, with_second_moments)
-            of_squares = _where(
+            squares = _where(
                 are_used,
                 lambda: statistics.of_squares([entry.gradient for entry in shared]),
-                lambda: tf.zeros(statistics.shape, tf.bfloat16),
+                statistics.of_nothing,
             )
+            of_squares = tf.concat(squares, 0)
             for entry, units in zip(measured, statistics.units(), strict=True):
                 entry.units = units
+            if are_used is None:  # else they are there when all gradients are
+                for entry, own in zip(shared, squares, strict=True):
+                    entry.squares = own
         # What is known last is first, as buckets are formed from the last on.
         entries.insert(0, _Entry(of_squares, statistics, Uncompressed()))
         of_squares, *reduced = self._reduce_entries(entries, *options)
@@ -262,7 +267,7 @@ class GradientReducer:
                 names=bucket.names,
                 shapes=tuple(tuple(unwrap(v).shape) for v in variables),
                 slots=self._slots(compressor, variables),
-                units=_units(entries) if compressor.units == "second_moment" else None,
+                **(_in_units(entries) if compressor.units == "second_moment" else {}),
                 choice=choice,
             )
             with self._sampled(entries, gradients, exchange):
@@ -397,9 +402,12 @@ def _label(names):
     return named[0] + others
 
 
-def _units(entries):
-    """Returns the variables' units; none where the variable is no matrix."""
-    return [tf.zeros([0]) if entry.units is None else entry.units for entry in entries]
+def _in_units(entries):
+    """Returns what an `Exchange` in units knows; nothing where the variable is no matrix."""
+    return {
+        "units": [tf.zeros([0]) if e.units is None else e.units for e in entries],
+        "squares": [tf.zeros([0], tf.bfloat16) if e.squares is None else e.squares for e in entries],
+    }
 
 
 def _second_moment(entry, moment, reduced, step):

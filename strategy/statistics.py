@@ -10,11 +10,11 @@ from tf_gc.second_moments import DECAY, matrix_shape
 class Statistics:
     """The second moments that rows and columns of some variables have, in one step.
 
-    To the buckets it is one more variable, whose gradient `of_squares` gives.
+    To the buckets it is one more variable, whose gradient is `of_squares`, joined.
 
     Attributes:
       variables: the `tf.Variable`s.
-      shape: of `of_squares`.
+      shape: of that.
     """
 
     def __init__(self, measured, others, residuals):
@@ -27,22 +27,33 @@ class Statistics:
         """
         self.variables = [unwrap(v) for v in (*measured, *others)]
         matrices = [matrix_shape(v.shape) for v in self.variables]
-        self.shape = tf.TensorShape([sum(map(sum, matrices))])
         self._rows = [rows for rows, _ in matrices]
-        sizes = [sum(matrix) for matrix in matrices[: len(measured)]]
+        self._sizes = [sum(matrix) for matrix in matrices]
+        self.shape = tf.TensorShape([sum(self._sizes)])
+        measured_sizes = self._sizes[: len(measured)]
         self._slots = [
             residuals.shared(v, "second_moment", (size,)).handle
-            for v, size in zip(measured, sizes, strict=True)
+            for v, size in zip(measured, measured_sizes, strict=True)
         ]
-        self._measured_size = sum(sizes)
+        self._measured_size = sum(measured_sizes)
 
     @property
     def _unique_id(self):
         return ("second moments", *(v._unique_id for v in self.variables))
 
     def of_squares(self, gradients):
-        """Returns this worker's statistics of the gradients, in the variables' order."""
-        return ops.mean_squares(gradients, self._rows)
+        """Returns this worker's statistics of each gradient, in the variables' order.
+
+        Each has an op of its own, which does not wait for the other gradients.
+        """
+        return [
+            ops.mean_squares([gradient], [rows])
+            for gradient, rows in zip(gradients, self._rows, strict=True)
+        ]
+
+    def of_nothing(self):
+        """Returns what stands for them in a step in which they are not used."""
+        return [tf.zeros([size], tf.bfloat16) for size in self._sizes]
 
     def units(self):
         """Returns the measured variables' units, of the steps before: so all workers know them."""

@@ -41,6 +41,28 @@ class ThreeLcInUnitsTest(parameterized.TestCase):
         magnitudes = in_units[in_units > 0].round(4)
         self.assertBetween(len(np.unique(magnitudes)), 1, _WORKERS)
 
+    @parameterized.product(first=[None, 1e25, float("inf"), float("nan")], eager=[False, True])
+    def test_the_same_is_sent_where_the_gradients_are_known_to_be_finite(self, first, eager):
+        rows, columns = [1.0, 1e-3, 100.0, 0.5, 1.0], list(np.linspace(0.1, 10, 1000))
+        unknown, known = (
+            shared_cluster(_WORKERS).run(
+                programs.three_lc_in_units,
+                rows,
+                columns,
+                eager=eager,
+                scale="unit",
+                known=known,
+                first=first,
+            )
+            for known in (False, True)
+        )
+        is_finite = first is None or np.isfinite(first)
+        for one, other in zip(unknown, known, strict=True):
+            self.assertEqual(np.all(np.isfinite(one[0][0])), is_finite)
+            for i in range(2):
+                np.testing.assert_array_equal(one[0][i], other[0][i])
+                np.testing.assert_array_equal(one[1][i], other[1][i])
+
     @parameterized.parameters(0.0, float("inf"), float("nan"))
     def test_a_unit_that_is_none_is_refused(self, unit):
         columns = list(np.linspace(0.1, 10, 48))

@@ -78,23 +78,30 @@ def gradients_in_units(row_units, column_units, worker):
     return [matrix.astype(np.float32), rng.standard_normal(7).astype(np.float32)]
 
 
-def three_lc_in_units(row_units, column_units, eager=False):
+def three_lc_in_units(row_units, column_units, eager=False, scale="max", known=False, first=None):
     """Reduces the matrix in units and the vector without, from residuals of 0.
 
-    Returns the sums and the new residuals.
+    `known` says whether the op gets the matrix's statistics, and `first` the matrix's first value
+    on worker 1. Returns the sums and the new residuals.
     """
     group = _Group()
     gradients = gradients_in_units(row_units, column_units, rank())
+    if first is not None and rank() == 1:
+        gradients[0][0, 0] = first
     with tf.device(group.device):
         residuals = [tf.Variable(tf.zeros_like(gradient)) for gradient in gradients]
 
     def body():
+        inputs = [tf.constant(gradient) for gradient in gradients]
+        known_squares = tf_gc.ops.mean_squares(inputs[:1], [len(row_units)])
         return tf_gc.ops.three_lc_all_reduce(
-            [tf.constant(gradient) for gradient in gradients],
+            inputs,
             [residual.handle for residual in residuals],
             1.0,
             units=[tf.constant([*row_units, *column_units]), tf.zeros([0])],
             rows=[len(row_units), 1],
+            scale=scale,
+            statistics=[known_squares, tf.zeros([0], tf.bfloat16)] if known else None,
             **group.arguments,
         )
 

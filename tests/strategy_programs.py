@@ -693,7 +693,14 @@ def come_late(timeout_seconds, absent_rank):
         reduce(gaussian(1))
 
 
-def bad_inputs(sparsity_multiplier=1.0, residual_shape=_SHAPE, bucket_rank=0, units=(), rows=(48,)):
+def bad_inputs(
+    sparsity_multiplier=1.0,
+    residual_shape=_SHAPE,
+    bucket_rank=0,
+    units=(),
+    rows=(48,),
+    statistics=(),
+):
     """Calls the op itself, with one input that it must refuse."""
     strategy = tf_gc.MultiWorkerMirroredStrategy()
     with tf.device(f"{strategy.extended._worker_device}/device:CPU:0"):
@@ -711,6 +718,7 @@ def bad_inputs(sparsity_multiplier=1.0, residual_shape=_SHAPE, bucket_rank=0, un
             group_size=2,
             units=[tf.constant(units, tf.float32)],
             rows=rows,
+            statistics=[tf.constant(statistics, tf.bfloat16)],
             timeout_seconds=20.0,
         )
 

@@ -453,6 +453,10 @@ class FailureTest(parameterized.TestCase):
             r"units\[0\] must have the shape \[112\], for rows = 48 and 64 col",
         ),
         ({"units": [1.0] * 112, "rows": (47,)}, r"rows\[0\] must divide the 3072 values .*got 47"),
+        (
+            {"units": [1.0] * 112, "statistics": [1.0] * 111},
+            r"statistics\[0\] must have the shape \[112\], as units\[0\] has",
+        ),
         ({"units": [1.0] * 112, "rows": (48, 48)}, "rows must have one number for each"),
     )
     def test_a_bad_input_of_the_op_is_refused_by_name(self, arguments, message):

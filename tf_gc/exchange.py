@@ -75,6 +75,8 @@ class Exchange:
       units: for compressors with units "second_moment", by variable the float32
         [rows + columns] of `ops.second_moment_units`, or [0] for a variable that
         is no matrix; the same on all workers. Else None.
+      squares: for the same compressors by variable this worker's
+        `ops.mean_squares`, or [0] if they are not known yet.
       choice: for `tf_gc.Auto`, what was chosen for this step. Else None.
     """
 
@@ -91,6 +93,7 @@ class Exchange:
     finite: tf.Tensor | None = None
     statistics: tf.Tensor | None = None
     units: Sequence[tf.Tensor] | None = None
+    squares: Sequence[tf.Tensor] | None = None
     choice: Choice | None = None
 
     @property

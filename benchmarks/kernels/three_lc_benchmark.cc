@@ -11,6 +11,7 @@
 
 #include "benchmarks/kernels/benchmarking.h"
 #include "ops/kernels/three_lc.h"
+#include "ops/kernels/three_lc_tensor.h"
 
 namespace tf_gc::kernels {
 namespace {
@@ -19,6 +20,8 @@ namespace {
 // takes for the residual to look as it does in the long run.
 constexpr int64_t kTile = int64_t{1} << 20;
 constexpr int kSteps = 300;
+
+constexpr ThreeLcScaling kInUnits(5, ThreeLcScaling::Of::kUnit);
 
 // A gradient, its residual, and their payload.
 struct Gradient {
@@ -29,13 +32,19 @@ struct Gradient {
   int64_t payload_size;
 };
 
+// In units that are all 1, if in units.
+float ScaleOf(ThreeLcScaling scaling, const std::vector<float>& values,
+              const std::vector<float>& residual) {
+  return ThreeLcScaleOf(scaling,
+                        ThreeLcMeasure(scaling, values.data(), residual.data(),
+                                       values.size(), SingleThread));
+}
+
 Gradient Encode(std::vector<float> values, std::vector<float> residual,
-                float sparsity_multiplier) {
+                ThreeLcScaling scaling) {
   std::vector<uint8_t> payload(QuarticSize(kValues));
   std::vector<float> new_residual(kValues);
-  const float scale =
-      sparsity_multiplier *
-      MaxAbsSum(values.data(), residual.data(), kValues, SingleThread);
+  const float scale = ScaleOf(scaling, values, residual);
   const int64_t size =
       ThreeLcEncode(values.data(), residual.data(), scale, kValues,
                     new_residual.data(), payload.data(), SingleThread);
@@ -52,7 +61,7 @@ std::vector<float> Repeat(const std::vector<float>& tile) {
   return values;
 }
 
-Gradient MakeGaussian(float sparsity_multiplier) {
+Gradient MakeGaussian(ThreeLcScaling scaling) {
   std::mt19937 generator(1);
   std::normal_distribution<float> normal;
   std::vector<float> values(kTile);
@@ -60,17 +69,15 @@ Gradient MakeGaussian(float sparsity_multiplier) {
   std::vector<float> residual(kTile);
   std::vector<uint8_t> payload(QuarticSize(kTile));
   for (int step = 0; step < kSteps; ++step) {
-    ThreeLcEncode(
-        values.data(), residual.data(),
-        sparsity_multiplier *
-            MaxAbsSum(values.data(), residual.data(), kTile, SingleThread),
-        kTile, residual.data(), payload.data(), SingleThread);
+    ThreeLcEncode(values.data(), residual.data(),
+                  ScaleOf(scaling, values, residual), kTile, residual.data(),
+                  payload.data(), SingleThread);
     // Shifted and mirrored they are as good as new ones, and sooner made.
     std::rotate(values.begin(), values.begin() + generator() % kTile,
                 values.end());
     for (float& value : values) value = -value;
   }
-  return Encode(Repeat(values), Repeat(residual), sparsity_multiplier);
+  return Encode(Repeat(values), Repeat(residual), scaling);
 }
 
 // Values of which few quartic bytes are 121: the payload cannot be compressed.
@@ -78,7 +85,7 @@ Gradient MakeDense() {
   std::mt19937 generator(1);
   std::vector<float> values(kValues);
   for (float& value : values) value = static_cast<float>(generator() % 3) - 1;
-  return Encode(std::move(values), std::vector<float>(kValues), 1.0f);
+  return Encode(std::move(values), std::vector<float>(kValues), 1);
 }
 
 const Gradient& GetGradient(const std::string& name) {
@@ -86,9 +93,10 @@ const Gradient& GetGradient(const std::string& name) {
   auto found = gradients->find(name);
   if (found == gradients->end()) {
     found = gradients
-                ->emplace(name, name == "dense" ? MakeDense()
-                                : name == "s=1" ? MakeGaussian(1.0f)
-                                                : MakeGaussian(1.75f))
+                ->emplace(name, name == "dense"   ? MakeDense()
+                                : name == "s=1"   ? MakeGaussian(1)
+                                : name == "units" ? MakeGaussian(kInUnits)
+                                                  : MakeGaussian(1.75f))
                 .first;
   }
   return found->second;
@@ -213,6 +221,32 @@ void BM_EncodeMatrix(benchmark::State& state, const Matrix& matrix,
   state.SetBytesProcessed(state.iterations() * n * sizeof(float));
 }
 
+// The whole encoding in units, in place as in training: how it is where the
+// mean squares are known to be finite.
+void BM_EncodeInUnits(benchmark::State& state,
+                      const ParallelFor& parallel_for) {
+  constexpr int64_t kWidth = 4096;
+  const std::vector<float> ones(kValues / kWidth + kWidth, 1.0f);
+  const Units units = UnitsAt(ones.data(), kValues / kWidth, kWidth, 0);
+  const Gradient& gradient = GetGradient("units");
+  std::vector<float> residual(kValues);
+  std::vector<uint8_t> payload(QuarticSize(kValues));
+  for (auto _ : state) {
+    state.PauseTiming();  // Every turn encodes the same.
+    residual = gradient.residual;
+    state.ResumeTiming();
+    const float scale = ThreeLcScaleOf(
+        kInUnits,
+        ThreeLcMeasure(kInUnits, gradient.values.data(), residual.data(),
+                       kValues, parallel_for, units, /*are_finite=*/true));
+    ThreeLcEncode(gradient.values.data(), residual.data(), scale, kValues,
+                  residual.data(), payload.data(), parallel_for, units);
+    benchmark::ClobberMemory();
+  }
+  SetRate(state);
+  SetBitsPerValue(state, gradient);
+}
+
 void BM_DecodeAddMatrix(benchmark::State& state, const Matrix& matrix,
                         const ParallelFor& parallel_for) {
   const Gradient& gradient = GetGradient("s=1");
@@ -261,6 +295,7 @@ const bool kRegistered = [] {
   RegisterForAllGradients("Encode", BM_Encode);
   RegisterForAllGradients("Decode", BM_Decode);
   RegisterForAllGradients("DecodeAdd", BM_DecodeAdd);
+  RegisterForAll("EncodeInUnits", BM_EncodeInUnits);
   RegisterForAllMatrices("EncodeMatrix", BM_EncodeMatrix);
   RegisterForAllMatrices("DecodeAddMatrix", BM_DecodeAddMatrix);
   return true;

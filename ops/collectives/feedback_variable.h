@@ -22,6 +22,9 @@ struct FeedbackVariable {
   float* reduced;                // set by the commit callback
   const float* units = nullptr;  // a, then b; null for none
   int64_t rows = 0;              // of the matrix that has these units
+  // Known to be so small, as their units are, that nothing overflows that they
+  // are added to: finite residuals, and what other ranks deliver.
+  bool are_small = false;
   // Rounds values to the type that reduced gradients will have; null for
   // float32.
   void (*round)(float* values, int64_t n) = nullptr;

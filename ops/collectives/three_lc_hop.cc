@@ -129,11 +129,16 @@ void ThreeLcHop::Prepare(const BucketLayout& layout, int rank) {
     for (const Piece& piece : layout.shard(r)) {
       for (const Segment& segment : piece.segments) {
         const FeedbackVariable& variable = variables_[segment.variable];
+        Magnitudes& measured = sent[segment.variable];
+        const bool is_sent = r != rank;
+        if (variable.are_small &&
+            (!is_sent ||
+             ScalingOf(segment.variable).IsSettled(measured.largest))) {
+          continue;
+        }
         const Magnitudes found =
             Measure(segment, variable.values, variable.residual);
-        if (r != rank || !std::isfinite(found.total)) {
-          sent[segment.variable].Add(found);
-        }
+        if (is_sent || !std::isfinite(found.total)) measured.Add(found);
       }
     }
   }
@@ -152,7 +157,7 @@ Magnitudes ThreeLcHop::Measure(const Segment& segment, const float* values,
   return kernels::ThreeLcMeasure(
       ScalingOf(segment.variable), values + segment.begin,
       residual == nullptr ? nullptr : residual + segment.begin, segment.length,
-      threads_, WeightsOf(segment));
+      threads_, WeightsOf(segment), variables_[segment.variable].are_small);
 }
 
 int64_t ThreeLcHop::Encode(const Piece& piece, const Aggregate& aggregate,

@@ -11,6 +11,9 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
+// How many values are looked at first, where so few may be enough.
+constexpr int64_t kFirstLook = 4096;
+
 float ReadScale(const uint8_t* encoded) {
   float scale;
   static_assert(sizeof(scale) == kThreeLcScaleSize);
@@ -22,12 +25,27 @@ float ReadScale(const uint8_t* encoded) {
 
 Magnitudes ThreeLcMeasure(ThreeLcScaling scaling, const float* values,
                           const float* residual, int64_t n,
-                          const ParallelFor& parallel_for,
-                          const Units& weights) {
+                          const ParallelFor& parallel_for, const Units& weights,
+                          bool are_finite) {
   if (scaling.of == ThreeLcScaling::Of::kMean) {
     return MagnitudesOf(values, residual, n, parallel_for, weights);
   }
-  const float largest = MaxAbsSum(values, residual, n, parallel_for, weights);
+  Units part = weights;
+  float largest = 0;
+  int64_t begin = 0;
+  int64_t end =
+      are_finite && scaling.of == ThreeLcScaling::Of::kUnit ? kFirstLook : n;
+  while (begin < n) {
+    end = std::min(end, n);
+    part.first = weights.first + begin;
+    const float found = MaxAbsSum(
+        values + begin, residual == nullptr ? nullptr : residual + begin,
+        end - begin, parallel_for, part);
+    if (!(found <= largest)) largest = found;  // NaN is larger
+    if (are_finite && scaling.IsSettled(largest)) break;
+    begin = end;
+    end = 2 * end;
+  }
   return {largest, largest, n};
 }
 

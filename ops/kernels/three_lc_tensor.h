@@ -38,6 +38,11 @@ struct ThreeLcScaling {
     return multiplier > 0 && multiplier < limit();
   }
 
+  // Whether M is known of finite values one of which is so large.
+  bool IsSettled(float magnitude) const {
+    return of == Of::kUnit && magnitude >= multiplier;
+  }
+
   // What takes its place for values that may have no units.
   ThreeLcScaling For(const Units& units) const {
     constexpr float kMeans = 3;
@@ -67,11 +72,12 @@ constexpr int64_t ThreeLcTensorBufferSize(int64_t n) {
 }
 
 // What the scale is made of: for a maximum, `total` is no sum, but not finite
-// where a value is not. Weights are those of MaxAbsSum.
+// where a value is not. Weights are those of MaxAbsSum. Of sums that are known
+// to be finite only as many are looked at as settle the scale.
 Magnitudes ThreeLcMeasure(ThreeLcScaling scaling, const float* values,
                           const float* residual, int64_t n,
                           const ParallelFor& parallel_for,
-                          const Units& weights = {});
+                          const Units& weights = {}, bool are_finite = false);
 
 // The scale M of what was measured: NaN if that, or M, is not finite.
 float ThreeLcScaleOf(ThreeLcScaling scaling, const Magnitudes& magnitudes);

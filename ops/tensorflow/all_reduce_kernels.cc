@@ -172,6 +172,12 @@ class ThreeLcAllReduceOp : public AllReduceOp {
     TF_RETURN_IF_ERROR(SparsityMultiplier(context, &scaling));
     FeedbackBuffers<T> buffers(context);
     TF_RETURN_IF_ERROR(buffers.Prepare(rows_));
+    OpInputList statistics;
+    TF_RETURN_IF_ERROR(context->input_list("statistics", &statistics));
+    for (int i = 0; i < statistics.size(); ++i) {
+      FeedbackVariable& variable = (*buffers.variables())[i];
+      TF_RETURN_IF_ERROR(AreSmall(statistics[i], i, &variable));
+    }
     ThreeLcHop hop(buffers.variables(), scaling, divisor(), buffers.commit(),
                    IntraOpThreads(context));
     TF_RETURN_IF_ERROR(run(&hop));

@@ -24,10 +24,10 @@ absl::Status AllReduceShape(InferenceContext* c) {
 absl::Status ThreeLcAllReduceShape(InferenceContext* c) {
   const int variables = c->num_outputs();
   ShapeHandle scalar, vector;
-  for (int i = 0; i < variables; ++i) {
-    TF_RETURN_IF_ERROR(c->WithRank(c->input(2 * variables + i), 1, &vector));
+  for (int i = 2 * variables; i < 4 * variables; ++i) {
+    TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 1, &vector));
   }
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(3 * variables), 0, &scalar));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(4 * variables), 0, &scalar));
   return AllReduceShape(c);
 }
 
@@ -164,6 +164,7 @@ TF_GC_ALL_REDUCE_OP("TfGc>ThreeLcAllReduce")
     .Attr("scale: {'max', 'mean', 'unit'} = 'max'")
     .Input("residuals: N * resource")
     .Input("units: N * float")
+    .Input("statistics: N * bfloat16")
     .Input("sparsity_multiplier: float")
     .Input("bucket: resource")
     .Output("reduced: N * T")
@@ -185,6 +186,9 @@ residuals: float32 variables of the same shapes, updated in place.
 units: For each gradient the units in which it is quantised, the same on all
   workers, or [0] for none: as a matrix of so many rows, value i, j has the unit
   a_i b_j. A vector [rows + columns], a and then b, finite and above 0.
+statistics: For each gradient its MeanSquares, or [0]. Of gradients in units whose
+  statistics are finite only as many values are looked at as settle the scale
+  "unit", which does not change the results.
 sparsity_multiplier: Scalar s; the same on all workers.
 bucket: Handle from Bucket.
 reduced: The sums (or means), in the order and with the shapes of gradients.

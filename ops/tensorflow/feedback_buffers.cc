@@ -1,5 +1,6 @@
 #include "ops/tensorflow/feedback_buffers.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tf_gc {
@@ -37,6 +38,38 @@ absl::Status GetUnits(const tensorflow::Tensor& units, int64_t size,
                      values(j), " at ", j));
   }
   *array = values.data();
+  return absl::OkStatus();
+}
+
+absl::Status AreSmall(const tensorflow::Tensor& statistics, int i,
+                      FeedbackVariable* variable) {
+  if (statistics.NumElements() == 0 || variable->units == nullptr) {
+    return absl::OkStatus();
+  }
+  const int64_t rows = variable->rows;
+  const int64_t columns = variable->size / rows;
+  if (statistics.dims() != 1 || statistics.NumElements() != rows + columns) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("statistics[", i, "] must have the shape [",
+                     rows + columns, "], as units[", i, "] has, or [0], got ",
+                     statistics.shape().DebugString()));
+  }
+  // Values whose squares have a finite sum are less than 2^64, and ranks
+  // deliver up to 64 units each. What is less than 2^103 in all does not make a
+  // finite float32 infinite.
+  constexpr float kLargestUnit = 0x1p64f;
+  const auto largest = [](const float* first, int64_t n) {
+    return *std::max_element(first, first + n);
+  };
+  const auto squares = statistics.flat<tensorflow::bfloat16>();
+  variable->are_small = largest(variable->units, rows) *
+                                largest(variable->units + rows, columns) <
+                            kLargestUnit &&
+                        std::all_of(
+                            squares.data(), squares.data() + squares.size(),
+                            [](tensorflow::bfloat16 square) {
+                              return Eigen::numext::isfinite(square);
+                            });
   return absl::OkStatus();
 }
 

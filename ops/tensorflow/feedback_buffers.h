@@ -29,6 +29,11 @@ absl::Status GetRows(tensorflow::OpKernelConstruction* context,
 absl::Status GetUnits(const tensorflow::Tensor& units, int64_t size,
                       int64_t rows, int i, const float** array);
 
+// Finds out from the input statistics[i] whether the variable's values are
+// small, which it says in `are_small`.
+absl::Status AreSmall(const tensorflow::Tensor& statistics, int i,
+                      FeedbackVariable* variable);
+
 // Of the inputs `gradients`, of type T, `residuals` and `units`. The buffers
 // rotate, so that a step of float32 allocates nothing: the gradient's becomes
 // the new residual, and the old residual's becomes the reduced gradient. Where

@@ -48,6 +48,7 @@ struct Options {
   // for no units.
   Variables units = {};
   std::vector<int64_t> rows = {};
+  bool are_small = false;  // what ranks know of their gradients
 };
 
 // Index of the first value whose bits differ, or -1.
@@ -71,6 +72,7 @@ absl::Status RunRank(Rank* rank, const Options& options, uint32_t round,
     sizes.push_back(gradient.size());
     variables.push_back({sizes[v], gradient.data(), rank->residuals[v].data(),
                          gradient.data(), nullptr});
+    variables[v].are_small = options.are_small;
     if (options.units.empty() || options.units[v].empty()) continue;
     variables[v].units = options.units[v].data();
     variables[v].rows = options.rows[v];
@@ -377,6 +379,28 @@ TEST_P(ThreeLcExchangeTest, IsBitForBitThatOfTheReference) {
       ExpectAgreement(ranks);
       ExpectSameBits(ranks, expected);
     }
+  }
+}
+
+TEST_P(ThreeLcExchangeTest, IsTheSameWhereGradientsAreKnownToBeSmall) {
+  Ranks ranks = MakeRanks(count());
+  Ranks expected = ranks;
+  for (uint32_t step = 0; step < 3; ++step) {
+    NewGradients(step, &ranks);
+    NewGradients(step, &expected);
+    // In the second step no value has the size that settles a scale in units.
+    for (Ranks* all : {&ranks, &expected}) {
+      for (Rank& rank : *all) {
+        for (Floats& gradient : rank.gradients) {
+          for (float& value : gradient) value *= step == 1 ? 1e-4f : 1;
+        }
+      }
+    }
+    Options small = options(1);
+    small.are_small = true;
+    Exchange(&ranks, small);
+    ReferenceExchange(&expected, options(1));
+    ExpectSameBits(ranks, expected);
   }
 }
 

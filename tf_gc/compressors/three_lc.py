@@ -105,6 +105,7 @@ class ThreeLC(Compressor):
             units=exchange.units,
             rows=[matrix_shape(shape)[0] for shape in exchange.shapes],
             scale=self.scale,
+            statistics=exchange.squares,
             reduce_op=exchange.reduce_op,
             **exchange.arguments,
         )
