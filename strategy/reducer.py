@@ -403,11 +403,15 @@ def _label(names):
 
 
 def _in_units(entries):
-    """Returns what an `Exchange` in units knows; nothing where the variable is no matrix."""
+    """Returns what an `Exchange` in units knows; [0] where the variable is no matrix."""
     return {
-        "units": [tf.zeros([0]) if e.units is None else e.units for e in entries],
-        "squares": [tf.zeros([0], tf.bfloat16) if e.squares is None else e.squares for e in entries],
+        "units": [_or_none(entry.units, tf.float32) for entry in entries],
+        "squares": [_or_none(entry.squares, tf.bfloat16) for entry in entries],
     }
+
+
+def _or_none(tensor, dtype):
+    return tf.zeros([0], dtype) if tensor is None else tensor
 
 
 def _second_moment(entry, moment, reduced, step):
