@@ -473,21 +473,22 @@ def end_update(server, round, updated, multipliers, ids, channel=0, name=None):
     )
 
 
-def publish_whole(server, ids, name=None):
+def publish_whole(server, ids, outdated=(), name=None):
     """Publishes a new version with variables as they are, uncompressed.
 
-    For what has been written to them by other means than an update. Pushes in
-    open rounds, which were computed on other values, are forgotten.
+    For what has been written to them by other means than an update.
 
     Args:
       server: handle from `parameter_server`.
       ids: list of ints, the variables.
+      outdated: list of ints, the variables whose pushes in open rounds are
+        forgotten, as are pushes to come that were computed before.
       name: Name of the op.
 
     Returns:
       The op (None when executing eagerly).
     """
-    return library.tf_gc_publish_whole(server, ids=ids, name=name)
+    return library.tf_gc_publish_whole(server, ids=ids, outdated=outdated, name=name)
 
 
 def forget_variables(server, ids, channels, name=None):

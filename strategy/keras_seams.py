@@ -101,7 +101,9 @@ def _reduce_with_strategy(reduction):
             with_second_moments=squares,
             momentum=_momentum(optimizer) if squares else 0.0,
         )
-        return [(g, v) for (g, _), (_, v) in zip(reduced, grads_and_vars, strict=True)]
+        reduced = [(g, v) for (g, _), (_, v) in zip(reduced, grads_and_vars, strict=True)]
+        second_moments.warn_of_unknown(optimizer, reduced)
+        return reduced
 
     return reduce
 
@@ -109,9 +111,11 @@ def _reduce_with_strategy(reduction):
 def _momentum(optimizer):
     """Returns beta of the momentum m <- beta m + (1 - beta) g along which an optimizer steps."""
     beta = getattr(optimizer, "beta_1", 0.0)
-    # Nadam steps along the gradient itself, too; a tensor has no value yet.
-    is_nadam = any(owner.__name__ == "Nadam" for owner in type(optimizer).__mro__)
-    steps_along_it = not is_nadam and isinstance(beta, numbers.Real)
+    # Nadam steps along the gradient itself, too, and ScheduleFreeAdamW along nothing else: its
+    # beta_1 interpolates between variables. Muon, which has two momenta, has no beta_1.
+    others = {"Nadam", "ScheduleFreeAdamW"}
+    is_other = any(owner.__name__ in others for owner in type(optimizer).__mro__)
+    steps_along_it = not is_other and isinstance(beta, numbers.Real)  # a tensor has no value yet
     return float(beta) if steps_along_it else 0.0
 
 
@@ -542,11 +546,23 @@ _SEAMS = (
     *((*_TRAINER, function, _refuse_on_servers) for function in ("fit", "evaluate", "predict")),
     *(  # Keras 3.2 to 3.15, Lamb from 3.4 on
         (f"keras.src.optimizers.{name.lower()}", name, "update_step", second_moments.use_in)
-        for name in ("Adadelta", "Adafactor", "Adagrad", "Adam", "Lamb", "Nadam", "RMSprop")
+        for name in ("Adadelta", "Adafactor", "Adagrad", "Adam", "Ftrl", "Lamb", "Nadam", "RMSprop")
+    ),
+    (  # Keras 3.15; earlier versions may have no such module
+        "keras.src.optimizers.schedule_free_adamw",
+        "ScheduleFreeAdamW",
+        "update_step",
+        second_moments.use_in,
+    ),
+    (  # Keras 3.15; earlier versions may have no such module
+        "keras.src.optimizers.muon",
+        "Muon",
+        "_adamw_update_step",  # the other variables' squares nothing
+        second_moments.use_in,
     ),
     *(  # tf_keras 2.17 to 2.21
         (f"tf_keras.src.optimizers.{name.lower()}", name, "update_step", second_moments.use_in)
-        for name in ("Adafactor", "Adam", "AdamW", "Nadam", "RMSprop")
+        for name in ("Adafactor", "Adam", "AdamW", "Ftrl", "Nadam", "RMSprop")
     ),
     (  # Keras 3.2 to 3.15
         "keras.src.optimizers.base_optimizer",
@@ -573,6 +589,6 @@ _SEAMS = (
             "_resource_apply_dense",
             _warn_of_squares,
         )
-        for name in ("Adadelta", "Adagrad", "Adam", "Nadam", "RMSprop")
+        for name in ("Adadelta", "Adagrad", "Adam", "Ftrl", "Nadam", "RMSprop")
     ),
 )

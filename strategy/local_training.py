@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import weakref
 
 import tensorflow as tf
 from tf_gc.strategy import second_moments
@@ -28,6 +29,8 @@ class LocalTraining:
         self._device = device
         self._workers = strategy.extended._num_workers
         self._lists = {}  # id of an optimizer's first variable -> ids of all of them
+        self._firsts = weakref.WeakValueDictionary()  # the same id -> that variable
+        self._run = []  # lists of the steps of this run
         self._begun = {}  # id of a variable in a step that has begun -> the first of its list
         self._reduced = set()  # ids of variables whose gradients are given out
 
@@ -40,6 +43,7 @@ class LocalTraining:
         """
         self._begun.clear()
         self._reduced.clear()
+        self._run.clear()
         yield
         # Eagerly, loss scaling may have left out the step.
         if self._reduced and not tf.executing_eagerly():
@@ -54,13 +58,18 @@ class LocalTraining:
         """Remembers variables whose period begins with this step, unless that is done.
 
         Raises:
-          ValueError: within a period, there are others than in the last step.
+          ValueError: within a period, there are others than in the last step, or two
+            optimizers share variables.
         """
         self._once_for_each_worker(self._begin_step, list(variables))
 
     @tf.autograph.experimental.do_not_convert
     def end_step(self, variables):
-        """Counts the step, and takes the outer steps that are due."""
+        """Counts the step, and takes the outer steps that are due.
+
+        Raises:
+          ValueError: these are not the variables with which the step has begun.
+        """
         self._once_for_each_worker(self._end_step, list(variables))
 
     @tf.autograph.experimental.do_not_convert
@@ -70,7 +79,10 @@ class LocalTraining:
         Raises:
           ValueError: these are not the variables of steps.
         """
-        if self._lists.get(_ids(variables)[0]) != _ids(variables):
+        ids = _ids(variables)
+        steps = self._steps_done(variables) + self._diloco.start_step
+        is_restored = ids[0] not in self._lists and steps > 0
+        if self._lists.get(ids[0]) != ids and not is_restored:
             raise ValueError(
                 "variables must be those of an optimizer that has taken steps, all of them and in "
                 "its order, such as model.trainable_variables"
@@ -126,17 +138,11 @@ class LocalTraining:
         ids = _ids(variables)
         if ids[0] in self._begun:
             return
+        self._check_list(ids)
         self._begun.update(dict.fromkeys(ids, variables[0]))
-        if self._lists.setdefault(ids[0], ids) != ids:
-            with tf.init_scope():
-                steps = int(self._inner_steps(variables))
-            # With several fragments it is the end of a period of one of them only.
-            if steps > 0 and (self._diloco.fragments > 1 or steps % self._diloco.inner_steps):
-                raise ValueError(
-                    "within a period of tf_gc.DiLoCo an optimizer has got other variables: call "
-                    "strategy.synchronize with the former ones before"
-                )
-            self._lists[ids[0]] = ids
+        self._lists[ids[0]] = ids
+        self._firsts[ids[0]] = unwrap(variables[0])
+        self._run.append(ids)
         steps = self._inner_steps(variables)
         for offset, fragment in self._fragments(variables):
             tf.cond(
@@ -145,10 +151,38 @@ class LocalTraining:
                 lambda: (),
             )
 
+    def _check_list(self, ids):
+        """Makes sure that variables of two lists are not inner ones of one and outer of the other.
+
+        An optimizer may get other variables, and others may take them, between periods.
+        """
+        if any(ids != others and not set(ids).isdisjoint(others) for others in self._run):
+            raise ValueError(
+                "two optimizers of a step share variables: with tf_gc.DiLoCo each variable must "
+                "have one optimizer"
+            )
+        for first, variable in list(self._firsts.items()):
+            others = self._lists[first]
+            if ids == others or set(ids).isdisjoint(others):
+                continue
+            steps = self._steps_done([variable])
+            # With several fragments it is the end of a period of one of them only.
+            if steps > 0 and (self._diloco.fragments > 1 or steps % self._diloco.inner_steps):
+                raise ValueError(
+                    "within a period of tf_gc.DiLoCo an optimizer has got other variables: call "
+                    "strategy.synchronize with the former ones before"
+                )
+
     def _end_step(self, variables):
-        for id_ in _ids(variables):
+        ids = _ids(variables)
+        if ids[0] not in self._begun or self._lists.get(ids[0]) != ids:
+            raise ValueError(
+                "outer_step must get the variables whose gradients reduce_gradients was given in "
+                "this step, all of them and in that order"
+            )
+        for id_ in ids:
             self._begun.pop(id_, None)
-        self._reduced.difference_update(_ids(variables))
+        self._reduced.difference_update(ids)
         counter = self._counter(variables)
         with tf.device(self._device):
             steps = counter.assign_add(1) - self._diloco.start_step
@@ -175,6 +209,11 @@ class LocalTraining:
     def _inner_steps(self, variables):
         """Returns how many inner steps there were; before `start_step` less than 0."""
         return self._counter(variables).read_value() - self._diloco.start_step
+
+    def _steps_done(self, variables):
+        """Returns the number of inner steps now, while tracing too."""
+        with tf.init_scope():
+            return int(self._inner_steps(variables))
 
     def _period_begins(self, steps, offset):
         """Whether the variables of a fragment have had no inner step since their outer one."""

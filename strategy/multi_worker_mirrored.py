@@ -56,7 +56,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     `strategy.run` (which `model.fit` calls) are compressed as `compression`
     says; for any other optimizer, call `reduce_gradients`. Of what else
     `reduce` is given, scalars such as Keras's logs, and metrics of up to 4 KiB, take
-    one hop between workers; all other reductions are TensorFlow's own. What
+    at most log2 N hops between N workers; all other reductions are TensorFlow's own. What
     compression leaves over stays with each variable, in `residuals`; put them into a
     checkpoint beside the model, and they survive it:
 
@@ -248,7 +248,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         gradients `reduce_gradients` was given, in the same order.
 
         Raises:
-          ValueError: the strategy has no `tf_gc.DiLoCo`.
+          ValueError: the strategy has no `tf_gc.DiLoCo`, or these are other variables.
         """
         self._with_local_training("outer_step").end_step(variables)
 
@@ -286,11 +286,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 
     def expects_second_moment(self, variable: tf.Variable) -> bool:
         """Whether reduced gradients of a variable are not for an optimizer to square."""
-        return (
-            self._reducer is not None
-            and self._local_training is None
-            and self._reducer.expects_second_moment(variable)
-        )
+        reducer = self._reducer
+        if self._local_training:
+            # Eagerly, a worker's own gradients, which may be squared, have no second moments.
+            reducer = None if tf.executing_eagerly() else self._start_reducer
+        return reducer is not None and reducer.expects_second_moment(variable)
 
     def _summary(self):
         traffic, seconds = self.traffic, ops.time_waited()

@@ -15,7 +15,7 @@ from tf_gc.strategy.server_check import check_servers
 from tf_gc.strategy.server_links import without_auto
 from tf_gc.strategy.server_residuals import ServerResiduals
 from tf_gc.strategy.server_variables import ServerVariables, variable_ids
-from tf_gc.strategy.variables import Gradient, GradsAndVars, unwrap
+from tf_gc.strategy.variables import Gradient, GradsAndVars, name_of, unwrap
 
 from tf_gc import checks, server_watch
 from tf_gc.compressors import Compressor
@@ -199,9 +199,13 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
 
         Raises:
           RuntimeError: called outside of `strategy.run` in a `tf.function`.
-          ValueError: see `GradientPush`.
+          ValueError: no variable has a gradient; and see `GradientPush`.
         """
+        grads_and_vars = list(grads_and_vars)
         pairs = [(g, v) for g, v in grads_and_vars if g is not None]
+        if not pairs:
+            names = ", ".join(name_of(v) for _, v in grads_and_vars)
+            raise ValueError(f"no variable has a gradient: {names}; is the loss made of them?")
         replica_context = tf.distribute.get_replica_context()
         if worker_step.current_step() is None or replica_context is None:
             raise RuntimeError(

@@ -1,8 +1,10 @@
 """Waiting for the other workers to start, with a deadline and not without a word."""
 
+import contextlib
 import errno
 import ipaddress
 import socket
+import threading
 import time
 
 import tensorflow as tf
@@ -69,7 +71,31 @@ def _answers(address):
         return False
 
 
+@contextlib.contextmanager
 def _answering(address):
+    """Answers at this address until the context ends, which leaves it to whoever comes next."""
+    ended = threading.Event()
+    with _server(address) as server:
+        thread = threading.Thread(target=_accept_all, args=(server, ended), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            server.shutdown(socket.SHUT_RDWR)  # wakes accept, which close does not
+            thread.join()
+
+
+def _accept_all(server, ended):
+    """Closes each connection at once: the server's queue takes only so many, then none answers."""
+    while not ended.is_set():
+        try:
+            server.accept()[0].close()
+        except OSError:  # it has been shut down; or an aborted connection, too many open files
+            ended.wait(0.1)
+
+
+def _server(address):
     """Returns a server at this worker's own address, or at all of the machine's.
 
     TensorFlow's server, which follows, listens at all of them in any case.

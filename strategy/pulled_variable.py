@@ -30,8 +30,9 @@ class PulledVariable(internals.CachingVariable):
     """A server's variable, of which a step under a gradient tape reads the worker's copy.
 
     All other reads, those of the coordinator, of evaluation and of checkpoints
-    among them, are of the variable itself. What is written to it other than by
-    an optimizer's update is published at once, whole.
+    among them, are of the variable itself, as are those of a step that has written
+    to it. What is written to it other than by an optimizer's update is published
+    at once, whole.
 
     Args:
       variable: the server's `tf.Variable`.
@@ -73,16 +74,23 @@ class PulledVariable(internals.CachingVariable):
     def publish(self, written):
         """Gives the variable's value to all workers, exactly, once `written` has been done.
 
-        What no worker has a copy of is not published. The pushes of open rounds, which were
-        computed on other values, are forgotten all the same.
+        What no worker has a copy of is not published. Pushes that were computed on other values
+        are outdated, unless a step has written, as others may in each step.
         """
         if worker_step.in_update():
             return
         server = self.tf_gc_server
         entry = self.tf_gc_entry
+        step = worker_step.current_step()
+        if step is not None:
+            step.written.add(entry.id)
         operation = [] if tf.executing_eagerly() else [getattr(written, "op", written)]
         with tf.control_dependencies(operation), server.scope():
-            ops.publish_whole(server.handle, ids=[entry.id] if entry.is_pulled else [])
+            ops.publish_whole(
+                server.handle,
+                ids=[entry.id] if entry.is_pulled else [],
+                outdated=[entry.id] if step is None else [],
+            )
 
     def _is_copied(self):
         """Whether a read here is one of the copy; begins the step's pull if it is its first."""
@@ -92,6 +100,7 @@ class PulledVariable(internals.CachingVariable):
             or not step.knows(self.tf_gc_server)
             or internals.in_save_context()
             or worker_step.in_update()
+            or self.tf_gc_entry.id in step.written
         ):
             return False
         if not step.has_pulled and not internals.could_possibly_record():

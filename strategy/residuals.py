@@ -1,6 +1,7 @@
 """The residuals, what compression has not delivered yet, and all else that compressors keep."""
 
 import collections
+import gc
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,6 +28,10 @@ class Residuals(internals.Trackable):
     another slot by that and its own name; each by the variable itself in the
     program. The number of steps that an optimizer has done is kept here as well,
     under the name of its first variable.
+
+    Variables that nobody uses any more are collected before a checkpoint is made, and
+    before a variable gets the name of another one: all workers have the same slots then,
+    whenever Python has freed what.
     """
 
     def __init__(self, strategy, device):
@@ -79,13 +84,17 @@ class Residuals(internals.Trackable):
             key = unwrap(variable)._unique_id
             if key not in self._names:
                 name = checkpoint_name(name_of(variable))
+                if name in self._names.values():
+                    gc.collect()
                 self._names[key] = unused_name(name, self._names.values())
                 # Not when the program ends, with half of TensorFlow gone.
                 weakref.finalize(unwrap(variable), self._forget, key).atexit = False
 
     def own_values(self) -> dict[str, np.ndarray]:
         """Returns what this worker has in its slots, by keys for `adopt` and `shares`."""
-        made = {_key(name, slot): slot.values[0].numpy() for name, slot in self._saved.items()}
+        gc.collect()
+        saved = list(self._saved.items())
+        made = {_key(name, slot): slot.values[0].numpy() for name, slot in saved}
         return {**self._awaited, **made}
 
     def shares(self, saved: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -107,7 +116,7 @@ class Residuals(internals.Trackable):
         self._adoptions += 1
         if values:
             self._report_unused()
-        for name, slot in self._saved.items():
+        for name, slot in list(self._saved.items()):
             self._take_awaited(name, slot)
 
     def report_restored(self):
@@ -171,6 +180,7 @@ class Residuals(internals.Trackable):
             del self._saved[name]
 
     def _trackable_children(self, save_type=internals.SaveType.CHECKPOINT, **kwargs):
+        gc.collect()
         children = super()._trackable_children(save_type, **kwargs)
         return {**children, **self._saved}
 

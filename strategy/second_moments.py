@@ -14,6 +14,16 @@ from tf_gc.strategy.gradients import with_values
 from tf_gc.strategy.variables import unwrap
 
 _ATTRIBUTE = "_tf_gc_second_moment"
+# What `use_in` replaces.
+_FUNCTIONS = ("update_step", "_adamw_update_step")
+# The modules of Keras whose `update_step` squares no gradient.
+_WITHOUT_SQUARES = {
+    f"{package}.src.optimizers.{name}"
+    for package in ("keras", "tf_keras")
+    for name in ("sgd", "lion")
+}
+# Those of tf_gc.optimizers that are there with both Keras 3 and tf_keras.
+_IN_TF_GC = ("Adafactor", "Adam", "AdamW", "Nadam", "RMSprop")
 
 
 def attach(gradient, second_moment):
@@ -58,6 +68,11 @@ class _Namespace:
             return self._module.square(values)
         return tf.cast(second_moment, values.dtype)
 
+    def pow(self, values, exponent):
+        if of(values) is not None and exponent == 2:
+            return self.square(values)
+        return self._module.pow(values, exponent)
+
     def cast(self, values, dtype):
         converted = self._module.cast(values, dtype)
         second_moment = of(values)
@@ -69,8 +84,8 @@ class _Namespace:
 def use_in(update_step):
     """Returns Keras's `update_step`, in which the gradient's square is its second moment.
 
-    All else is Keras's own code. It finds `ops.square` (Keras 3) and `tf.square`
-    (tf_keras) in its module, for which others stand in.
+    All else is Keras's own code. It finds `ops.square` (Keras 3), `tf.square` and
+    `tf.pow` (tf_keras) in its module, for which others stand in.
     """
     function = inspect.unwrap(update_step)
     namespace = dict(function.__globals__)
@@ -96,10 +111,24 @@ def use_in(update_step):
 
 
 def are_used_by(optimizer):
-    """Whether an optimizer of Keras has an `update_step` from `use_in`."""
-    functions = (vars(owner).get("update_step") for owner in type(optimizer).__mro__)
-    uses = any(hasattr(function, "uses_second_moment") for function in functions)
-    return uses and not _is_centered(optimizer)
+    """Whether an optimizer of Keras has an `update_step` from `use_in`, or a part of it."""
+    return _is_known(optimizer) and not _is_centered(optimizer)
+
+
+def may_square(optimizer):
+    """Whether an optimizer of Keras may square gradients where no second moment stands in."""
+    update_step = getattr(type(optimizer), "update_step", None)  # legacy ones have none
+    return (
+        update_step is not None
+        and not _is_known(optimizer)
+        and update_step.__module__ not in _WITHOUT_SQUARES
+    )
+
+
+def _is_known(optimizer):
+    owners = type(optimizer).__mro__
+    functions = (vars(owner).get(name) for owner in owners for name in _FUNCTIONS)
+    return any(hasattr(function, "uses_second_moment") for function in functions)
 
 
 def _is_centered(optimizer):
@@ -109,20 +138,40 @@ def _is_centered(optimizer):
 
 def warn_without(optimizer, gradient, variable):
     """Warns, once, where an optimizer squares a gradient that has lost its second moment."""
-    global _has_warned
-    expects = getattr(tf.distribute.get_strategy(), "expects_second_moment", None)
-    is_sparse = isinstance(gradient, tf.IndexedSlices)
-    if _has_warned or is_sparse or expects is None or not expects(unwrap(variable)):
+    if not _expects(gradient, variable):
         return
-    _has_warned = True
     name = type(optimizer).__name__
-    logging.warning(
+    _warn_once(
         "%s squares compressed gradients, which come late and in spikes, and so takes steps that "
         "are too small: use tf_gc.optimizers.%s, and hand it gradients as they were reduced%s",
         name,
-        name,
+        name if name in _IN_TF_GC else "Adam",
         ", with centered=False" if _is_centered(optimizer) else "",
     )
+
+
+def warn_of_unknown(optimizer, grads_and_vars):
+    """Warns, once, where nobody knows what an optimizer does with what was reduced."""
+    if may_square(optimizer) and any(_expects(g, v) for g, v in grads_and_vars):
+        _warn_once(
+            "%s may square compressed gradients, which come late and in spikes, and so take steps "
+            "that are too small: use tf_gc.optimizers.Adam or another one of docs/adam.md",
+            type(optimizer).__name__,
+        )
+
+
+def _expects(gradient, variable):
+    """Whether a reduced gradient should not be squared."""
+    expects = getattr(tf.distribute.get_strategy(), "expects_second_moment", None)
+    is_dense = gradient is not None and not isinstance(gradient, tf.IndexedSlices)
+    return is_dense and expects is not None and expects(unwrap(variable))
+
+
+def _warn_once(text, *arguments):
+    global _has_warned
+    if not _has_warned:
+        _has_warned = True
+        logging.warning(text, *arguments)
 
 
 _has_warned = False

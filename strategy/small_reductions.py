@@ -25,8 +25,9 @@ class SmallReductions:
 
     Keras reduces each of its logs in every step, and each of a metric's variables when it is read
     or reset. In TensorFlow's ring such a value takes 2 (N - 1) hops, and waits for the one before;
-    here it takes one hop, and those of a function travel side by side. Other tensors are left to
-    TensorFlow: what is known of their shapes may differ between the workers' traces.
+    here it takes at most log2 N, rounded up, and those of a function travel side by side. Other
+    tensors are left to TensorFlow: what is known of their shapes may differ between the workers'
+    traces.
     """
 
     def __init__(self, device, rank, workers, timeout_seconds):

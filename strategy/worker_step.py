@@ -28,6 +28,9 @@ class WorkerStep:
     Args:
       graph: the graph in which the step's function is called.
       servers: the strategy's `ServerVariables`, by device; there may be more soon.
+
+    Attributes:
+      written: ids of variables that the step has written to.
     """
 
     def __init__(self, graph, servers):
@@ -36,6 +39,7 @@ class WorkerStep:
         self._models = {}  # server -> handle of the worker's copy
         self._steps = {}  # server -> number of updates that its copy has seen, an int64 scalar
         self._pulled = set()  # ids of variables
+        self.written = set()
 
     @property
     def has_pulled(self):
@@ -46,10 +50,13 @@ class WorkerStep:
         return self._servers.get(server.device) is server
 
     def pull(self):
-        """Pulls, from every server, what this step has not got yet."""
+        """Pulls, from every server, what this step has not got yet.
+
+        All variables are pulled again with new ones: a copy has one version.
+        """
         for server in self._servers.values():
-            ids = [v.id for v in server.pulled_variables if v.id not in self._pulled]
-            if ids or server not in self._steps:
+            ids = [v.id for v in server.pulled_variables]
+            if server not in self._steps or not self._pulled.issuperset(ids):
                 self._pull(server, ids)
 
     def model(self, server):

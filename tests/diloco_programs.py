@@ -1,8 +1,12 @@
 """What the workers of diloco_test.py run, all at the same time."""
 
+from unittest import mock
+
 import numpy as np
 import strategy_programs
 import tensorflow as tf
+from absl import logging
+from tf_gc.strategy import second_moments
 
 import tf_gc
 
@@ -30,12 +34,12 @@ class Trainer:
         self._scale = workers if reduce_op == "SUM" else 1
         with self.strategy.scope():
             self.variables = [tf.Variable(tf.zeros(s), name=n) for n, s in SHAPES.items()]
-        self.frozen = 0  # so many of the last variables are not trained
+        self.trained = slice(None)
 
         def step(*gradients):
             def replica_step(*gradients):
-                variables = self.variables[: len(SHAPES) - self.frozen]
-                pairs = zip(gradients, variables, strict=False)
+                variables = self.variables[self.trained]
+                pairs = zip(gradients[self.trained], variables, strict=True)
                 for reduced, variable in self.strategy.reduce_gradients(pairs, reduce_op):
                     variable.assign_sub(INNER_RATE * reduced)
                 if outer_step:
@@ -119,19 +123,44 @@ def synchronize(diloco, steps, more):
     return before, after, again, trainer.values()
 
 
-def unfreeze(diloco, steps, synchronize):
-    """Trains all variables but the last for some steps, and then all of them for a period."""
+def unfreeze(diloco, steps, synchronize, trained=slice(-1)):
+    """Trains some variables for some steps, by default all but the last; then all for a period."""
     trainer = Trainer(diloco)
-    trainer.frozen = 1
+    trainer.trained = trained
     for number in range(steps):
         trainer.step(number)
     if synchronize:
-        trainer.strategy.synchronize(trainer.variables[:-1])
-    trainer.frozen = 0
+        trainer.strategy.synchronize(trainer.variables[trained])
+    trainer.trained = slice(None)
     trainer.retrace()
     for number in range(steps, steps + diloco.inner_steps):
         trainer.step(number)
     return trainer.values()
+
+
+def restore_and_synchronize(diloco, directory):
+    """Ends the period within which `train_and_save` has saved."""
+    trainer = Trainer(diloco)
+    trainer.checkpoint().read(f"{directory}/{rank()}/checkpoint")
+    trainer.strategy.synchronize(trainer.variables)
+    return trainer.values()
+
+
+def mixed_lists(diloco, lists, ended):
+    """A step that reduces gradients of lists of variables, and ends with others."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)
+    with strategy.scope():
+        variables = [tf.Variable(tf.ones([40, 50])) for _ in range(3)]
+
+    def replica_step():
+        for indices in lists:
+            pairs = [(tf.ones([40, 50]), variables[i]) for i in indices]
+            for reduced, variable in strategy.reduce_gradients(pairs, "MEAN"):
+                variable.assign_sub(reduced)
+        for indices in ended:
+            strategy.outer_step([variables[i] for i in indices])
+
+    tf.function(lambda: strategy.run(replica_step))()
 
 
 def synchronize_others(diloco):
@@ -241,3 +270,26 @@ def fit(
         strategy.synchronize(model.trainable_variables)
         weights.append(fingerprint([w.numpy() for w in model.trainable_variables]))
     return history.history["loss"], weights, strategy.traffic.as_dict()
+
+
+def warnings_of_squares(diloco, name, legacy=False, eager=False, **arguments):
+    """Trains a matrix for four steps; returns what was warned of compressed gradients."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)
+    optimizers = tf.keras.optimizers
+    make = getattr(tf.keras, "Variable", tf.Variable)  # of Keras 3
+    with strategy.scope():
+        variable = make(tf.ones([48, 64]), name="kernel")
+        optimizer = getattr(optimizers.legacy if legacy else optimizers, name)(**arguments)
+        if not legacy:
+            optimizer.build([variable])
+
+    def step(values):
+        strategy.run(lambda v: optimizer.apply_gradients([(v, variable)]), args=(values,))
+
+    step = step if eager else tf.function(step)
+    warn = mock.patch.object(logging, "warning")
+    with warn as warning, mock.patch.object(second_moments, "_has_warned", False):
+        for number in range(4):
+            step(tf.constant(gradient("kernel", number, rank())))
+    texts = [call.args[0] % call.args[1:] for call in warning.call_args_list]
+    return [text for text in texts if "compressed gradients" in text]

@@ -200,13 +200,47 @@ class OuterStepTest(parameterized.TestCase):
         joined = one([values["second"] for values in results])
         np.testing.assert_allclose(joined, -programs.INNER_RATE * sum(gradients) / 2, atol=1e-6)
 
-    @parameterized.parameters({"steps": 3, "fragments": 1}, {"steps": 4, "fragments": 2})
-    def test_variables_that_join_within_a_period_are_refused(self, steps, fragments):
+    @parameterized.parameters(
+        {"steps": 3, "fragments": 1},
+        {"steps": 4, "fragments": 2},
+        {"steps": 3, "fragments": 1, "trained": slice(1, None)},
+    )
+    def test_variables_that_join_within_a_period_are_refused(
+        self, steps, fragments, trained=slice(-1)
+    ):
         diloco = tf_gc.DiLoCo(2, _AVERAGE, fragments=fragments)
         with Cluster(2) as cluster:
-            for error in cluster.outcomes(programs.unfreeze, diloco, steps, False):
+            for error in cluster.outcomes(programs.unfreeze, diloco, steps, False, trained):
                 self.assertIsInstance(error, ValueError)
                 self.assertIn("strategy.synchronize", str(error))
+
+    def test_variables_may_join_before_the_others_between_periods(self):
+        diloco = tf_gc.DiLoCo(2, _AVERAGE)
+        results = shared_cluster(2).run(programs.unfreeze, diloco, 4, False, slice(1, None))
+        for name in programs.SHAPES:
+            one([values[name] for values in results])
+
+    @parameterized.parameters(
+        ([[0, 1]], [[0, 1, 2]]),
+        ([[0, 1]], [[1, 0]]),
+        ([[0], [1]], [[0, 1]]),
+        ([], [[0, 1, 2]]),
+    )
+    def test_a_step_that_ends_with_other_variables_is_refused(self, lists, ended):
+        with Cluster(2) as cluster:
+            for error in cluster.outcomes(
+                programs.mixed_lists, tf_gc.DiLoCo(1, _AVERAGE), lists, ended
+            ):
+                self.assertIsInstance(error, ValueError)
+                self.assertIn("outer_step must get the variables", str(error))
+
+    def test_a_variable_of_two_optimizers_is_refused(self):
+        with Cluster(2) as cluster:
+            for error in cluster.outcomes(
+                programs.mixed_lists, tf_gc.DiLoCo(4), [[0, 1], [2, 1]], [[0, 1], [2, 1]]
+            ):
+                self.assertIsInstance(error, ValueError)
+                self.assertIn("each variable must have one optimizer", str(error))
 
     def test_sparse_gradients_stay_and_doubles_are_summed_in_each_step(self):
         results = shared_cluster(2).run(programs.train_other_types, tf_gc.DiLoCo(3, _AVERAGE))
@@ -265,6 +299,16 @@ class CheckpointTest(parameterized.TestCase):
             whole = cluster.run(programs.train_and_save, diloco, directory, 7, 12)
             restored = cluster.run(programs.restore_and_train, diloco, directory, None, 7, 12)
         np.testing.assert_equal(restored, whole)
+
+    def test_a_period_that_was_restored_can_be_ended(self):
+        directory = self.create_tempdir().full_path
+        diloco = tf_gc.DiLoCo(4, _AVERAGE)
+        saved = shared_cluster(2).run(programs.train_and_save, diloco, directory, 3, 3)
+        results = shared_cluster(2).run(programs.restore_and_synchronize, diloco, directory)
+        for name in programs.SHAPES:
+            expected = np.mean([values[name] for values, _ in saved], axis=0)
+            ended = one([values[name] for values in results])
+            np.testing.assert_allclose(ended, expected, atol=1e-6)
 
     def test_a_checkpoint_within_a_period_loses_nothing_that_workers_have_learnt(self):
         diloco = tf_gc.DiLoCo(2, _AVERAGE, _COMPRESS_ALL)
@@ -338,6 +382,23 @@ class KerasTest(parameterized.TestCase):
         one([weights for _, weights, _ in [*local, *common]])
         for (_, _, sent), (_, _, expected) in zip(local, common, strict=True):
             self.assertEqual(sent["bytes_sent"], expected["bytes_sent"])
+
+    @parameterized.named_parameters(
+        ("legacy_adam", True, {"name": "Adam", "legacy": True}, 1),
+        ("centered", False, {"name": "RMSprop", "centered": True}, 1),
+        ("unknown", False, {"name": "Adamax"}, 1),
+        ("adam", False, {"name": "Adam"}, 0),
+        ("eager_adam", False, {"name": "Adam", "eager": True}, 0),
+        ("sgd", False, {"name": "SGD"}, 0),
+    )
+    def test_squares_of_compressed_first_steps_are_warned_of(self, legacy_keras, arguments, count):
+        cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
+        diloco = tf_gc.DiLoCo(2, start_step=2, start_compression=tf_gc.ThreeLC())
+        for warnings in cluster.run(programs.warnings_of_squares, diloco, **arguments):
+            self.assertLen(warnings, count)
+        # Without such steps each worker squares its own gradients.
+        for warnings in cluster.run(programs.warnings_of_squares, tf_gc.DiLoCo(2), **arguments):
+            self.assertEmpty(warnings)
 
     @parameterized.parameters(False, True)
     def test_fit_goes_on_from_compressed_first_steps(self, legacy_keras):

@@ -1,6 +1,6 @@
 """What happens with a version of Keras that lacks a place that tf_gc replaces a function in."""
 
-import importlib
+import importlib.util
 import sys
 import types
 from unittest import mock
@@ -56,9 +56,15 @@ class UnknownKerasTest(absltest.TestCase):
         self.assertIn("new_keras.optimizers.Optimizer.aggregate", logs.output[0])
 
 
+# Older versions of Keras 3 have not got these optimizers.
+_NOT_IN_ALL = ("keras.src.optimizers.muon", "keras.src.optimizers.schedule_free_adamw")
+
+
 class InstalledKerasTest(absltest.TestCase):
     def test_keras_3_and_tf_keras_have_every_place(self):
         for module, class_name, function, _ in keras_seams._SEAMS:
+            if module in _NOT_IN_ALL and importlib.util.find_spec(module) is None:
+                continue
             with self.subTest(module=module, owner=class_name, function=function):
                 owner = importlib.import_module(module)
                 owner = getattr(owner, class_name) if class_name else owner

@@ -195,6 +195,15 @@ class ClusterTest(_LaunchTest):
         ):
             self.run_program("pass")
 
+    @parameterized.parameters("a folder", "a:folder")
+    def test_where_the_library_for_loopback_cannot_be_preloaded_it_says_what_to_do(self, folder):
+        library = self.create_tempdir(folder).create_file("loopback.so").full_path
+        with (
+            absltest.mock.patch.object(processes, "_PRELOADED", library),
+            self.assertRaisesRegex(launch.LaunchError, f"{library} .* no space and no colon"),
+        ):
+            self.run_program("pass")
+
     @parameterized.parameters("workers", "ps", "gpus_per_worker", "max_restarts")
     def test_a_number_out_of_range_is_an_error(self, name):
         with self.assertRaisesRegex(ValueError, f"{name} is -1"):
@@ -348,6 +357,36 @@ class OutputTest(_LaunchTest):
         for index in range(2):
             log = pathlib.Path(log_dir, f"worker-{index}.log").read_bytes()
             self.assertEqual(log, b"a\rb\xff %d" % index)
+
+    def test_a_log_on_a_full_disk_is_given_up_and_the_program_goes_on(self):
+        log_dir = self.create_tempdir().full_path
+        log = pathlib.Path(log_dir, "worker-0.log")
+        log.symlink_to("/dev/full")
+        code, lines = self.run_program(
+            """
+            for part in range(3):
+                print(part, flush=True)
+                time.sleep(0.2)
+            """,
+            workers=1,
+            log_dir=log_dir,
+        )
+        self.assertEqual(code, 0)
+        self.assertEqual(self.texts(lines, "worker 0"), ["0", "1", "2"])
+        self.assertEqual(
+            self.texts(lines, "tf_gc-launch"),
+            [f"worker 0: its log {log} is not written any more: No space left on device"],
+        )
+
+    def test_a_folder_for_logs_that_cannot_be_written_is_named(self):
+        file = self.create_tempfile("logs").full_path
+        result = self.command_line(f"--log_dir={file}", self.write("pass"))
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(
+            result.stderr.decode(),
+            f"tf_gc-launch: cannot write {file}: File exists: --log_dir must be a folder that "
+            "this user may write to\n",
+        )
 
     @parameterized.parameters(({}, True), ({"NO_COLOR": "1"}, False))
     def test_names_are_coloured_on_terminals_only_if_wanted(self, variables, coloured):
@@ -702,7 +741,7 @@ class ServersTest(_LaunchTest):
         code, lines = self.run_chief(
             f"""
             log = pathlib.Path({log_dir!r}, "worker-0.log")
-            wait_until(lambda: log.read_text().count("started") == 3)
+            wait_until(lambda: log.read_text().count("\\n") == 3)  # a line may come in parts
             wait_until(lambda: not os.path.exists("/proc/" + log.read_text().split()[-1]))
             print("done")
             """,

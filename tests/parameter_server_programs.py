@@ -671,6 +671,67 @@ def write_from_outside(write):
     return before, value, [read[0] for read in after], loop.values[0]
 
 
+def write_in_steps(steps, **kwargs):
+    """Steps that write to a variable, read it, and push the gradient of another.
+
+    Returns what each has read of both, their values, and the numbers of pushes that were dropped
+    and of updates.
+    """
+    strategy = make_strategy(compression=tf_gc.Policy(), **kwargs)
+    with strategy.scope():
+        variable, written = tf.Variable(tf.zeros(_SHAPE)), tf.Variable(0.0)
+
+    def update(grads_and_vars):
+        for gradient, updated in grads_and_vars:
+            updated.assign_sub(gradient)
+
+    def replica_step():
+        with tf.GradientTape():
+            read = tf.identity(variable)
+        written.assign_add(1.0)
+        seen = tf.identity(written)
+        strategy.push_gradients([(tf.ones(_SHAPE), variable)], update)
+        return tf.reduce_max(read), seen
+
+    step = tf.function(lambda: strategy.run(replica_step))
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    seen = [coordinator.schedule(step).fetch() for _ in range(steps)]
+    traffic = strategy.traffic
+    values = [float(tf.reduce_max(v)) for v in (variable, written)]
+    return seen, values, traffic.dropped_pushes, traffic.updates
+
+
+def make_a_variable_within_a_step():
+    """Reads a variable in a step, makes another, and reads that; returns the ids of all pulls."""
+    strategy = make_strategy(compression=tf_gc.THC())
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(_SHAPE))]
+
+    def replica_step():
+        with tf.GradientTape():
+            total = tf.reduce_sum(variables[0])
+            if len(variables) == 1:
+                with tf.init_scope(), strategy.scope():
+                    variables.append(tf.Variable(tf.zeros(_SHAPE)))
+            return total + tf.reduce_sum(variables[1])
+
+    with mock.patch.object(ops, "pull", wraps=ops.pull) as pull:
+        tf.function(lambda: strategy.run(replica_step)).get_concrete_function()
+    return [call.kwargs["ids"] for call in pull.call_args_list]
+
+
+def push_no_gradient():
+    """Pushes nothing, of a variable that is not used."""
+    strategy = make_strategy()
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros(_SHAPE), name="unused")
+
+    def replica_step():
+        strategy.push_gradients([(None, variable)], lambda grads_and_vars: None)
+
+    tf.function(lambda: strategy.run(replica_step)).get_concrete_function()
+
+
 def write_what_is_not_pulled(directory):
     """Assigns, then restores, three variables, of which workers have a copy of the last one alone.
 

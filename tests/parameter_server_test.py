@@ -170,6 +170,24 @@ class PushAndPullTest(parameterized.TestCase):
         self.assertEqual(restored, [0.0] * 3)
         self.assertEqual(published, [True] * 2)
 
+    @parameterized.parameters(
+        {}, {"synchronous": True, "replicas_to_aggregate": 1}, {"synchronous": True}
+    )
+    def test_a_step_sees_what_it_writes_and_its_push_counts(self, **kwargs):
+        seen, values, dropped, updates = shared_cluster(1).run(programs.write_in_steps, 3, **kwargs)
+        self.assertEqual([tuple(map(float, pair)) for pair in seen], [(0, 1), (-1, 2), (-2, 3)])
+        self.assertEqual(values, [-3, 3])
+        self.assertEqual((dropped, updates), (0, 3))
+
+    def test_what_a_step_pulls_is_of_one_version(self):
+        first, second = shared_cluster(1).run(programs.make_a_variable_within_a_step)
+        self.assertLen(first, 1)
+        self.assertLen(second, 2)
+
+    def test_no_gradient_at_all_is_refused_by_name(self):
+        with self.assertRaisesRegex(WorkerError, "no variable has a gradient: unused"):
+            shared_cluster(1).run(programs.push_no_gradient)
+
     def test_a_checkpoint_holds_residuals(self):
         with tempfile.TemporaryDirectory() as directory:
             saved, between, restored, read = shared_cluster(2).run(

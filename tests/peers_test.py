@@ -56,6 +56,15 @@ class WaitForPeersTest(parameterized.TestCase):
         with _waiting_at("192.0.2.1") as port:
             wait_until(lambda: _answers(("127.0.0.2", port)), "the worker answers")
 
+    def test_it_answers_however_many_call_and_frees_the_address(self):
+        threads = threading.active_count()
+        with _waiting_at("127.0.0.1") as port:
+            wait_until(lambda: _answers(("127.0.0.1", port)), "the worker answers")
+            for _ in range(300):  # more than the server's queue takes
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        self.assertEqual(threading.active_count(), threads)
+        socket.create_server(("127.0.0.1", port)).close()
+
     def test_a_warning_names_who_is_missing(self):
         with mock.patch.object(peers, "_QUIET_SECONDS", 0.0), self.assertLogs("absl") as logs:
             with _waiting_at("127.0.0.1"):

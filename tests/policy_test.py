@@ -166,6 +166,12 @@ class FusionTest(absltest.TestCase):
         gradients = [Gradient(tf_gc.ThreeLC(), tf.float32, 600) for _ in range(4)]
         self.assertEqual(plan_buckets(gradients, bucket_bytes=4800), [[3, 2], [1, 0]])
 
+    def test_a_whole_model_is_cut_where_indices_end(self):
+        gradients = [Gradient(tf_gc.ARTopK(0.01), tf.float32, 2**30)] * 3
+        self.assertEqual(plan_buckets(gradients, bucket_bytes=4096), [[2], [1], [0]])
+        gradients = [Gradient(tf_gc.ARTopK(0.01), tf.float16, 2**30 - 1)] * 3
+        self.assertEqual(plan_buckets(gradients, bucket_bytes=4096), [[2, 1], [0]])
+
 
 class TrafficTest(absltest.TestCase):
     def test_bits_and_ratio(self):

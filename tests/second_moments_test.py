@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
-from tf_gc.strategy import keras_seams
+from tf_gc.strategy import keras_seams, second_moments
 
 import tf_gc
 from tests import second_moment_programs as programs
@@ -355,6 +355,27 @@ def _adafactor(g, square, state, t):
     return max(1e-3, rms) * rho * u / max(1, np.sqrt(np.mean(np.square(u))))
 
 
+def _ftrl(g, square, state, t):
+    before = 0.1 if t == 1 else state["v"]
+    after = state["v"] = before + square
+    rise = (np.sqrt(after) - np.sqrt(before)) / 0.001
+    state["m"] = state["m"] + g - rise * state["variable"]
+    return state["variable"] + 0.001 * state["m"] / np.sqrt(after)
+
+
+def _muon(g, square, state, t):
+    """Of variables that are no matrices; weights decay first."""
+    return 0.001 * 0.004 * state["variable"] + _adam(g, square, state, t)
+
+
+def _schedule_free(g, square, state, t):
+    """With a beta_1 of 1: for less, Keras 3.15 reads the momentum after its update, not before."""
+    z = state["variable"] if t == 1 else state["m"]
+    v = state["v"] = 0.999 * state["v"] + 0.001 * square
+    z = state["m"] = z - 0.0025 * g / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    return (state["variable"] - z) / t
+
+
 def _train(optimizer, gradients, squares):
     """The variable, of ones, after the last step."""
     state = dict.fromkeys(("m", "v", "largest", "r", "c"), 0.0)
@@ -376,6 +397,8 @@ _OPTIMIZERS = {
     "Adadelta": _adadelta,
 }
 _IN_TF_KERAS = ("Adam", "Nadam", "RMSprop", "Adafactor")
+# These have no name in tf_gc.optimizers.
+_OTHERS = {"Ftrl": _ftrl, "Muon": _muon, "ScheduleFreeAdamW": _schedule_free}
 
 
 def _cluster(legacy_keras):
@@ -402,25 +425,39 @@ class OptimizerTest(parameterized.TestCase):
     def test_tf_keras_takes_shared_second_moments(self, name, optimizers):
         self._check(name, optimizers, legacy_keras=True)
 
-    def _check(self, name, optimizers, legacy_keras):
+    @parameterized.parameters(
+        ("Ftrl", {}),
+        ("Muon", {"adam_lr_ratio": 1.0, "weight_decay": 0.004}),
+        ("ScheduleFreeAdamW", {"beta_1": 1.0}),
+    )
+    def test_so_do_optimizers_of_keras_3_alone(self, name, arguments):
+        if not hasattr(keras.optimizers, name):
+            self.skipTest(f"this version of Keras has no {name}")
+        self._check(name, "keras", legacy_keras=False, **arguments)
+
+    def test_so_does_ftrl_of_tf_keras(self):
+        self._check("Ftrl", "keras", legacy_keras=True)
+
+    def _check(self, name, optimizers, legacy_keras, **arguments):
         # With several variables tf_keras's Nadam multiplies its schedule more than once a step.
         names = ("kernel",) if legacy_keras else programs.NAMES
         results = _cluster(legacy_keras).run(
-            programs.train, tf_gc.TopK(ratio=0.1), _STEPS, name, optimizers, names
+            programs.train, tf_gc.TopK(ratio=0.1), _STEPS, name, optimizers, names, **arguments
         )
         one([r["variables"] for r in results])
         self.assertEqual(results[0]["warnings"], [])
+        reference = {**_OPTIMIZERS, **_OTHERS}[name]
         delivered = self._delivered()
         moments, _ = _expected(_STEPS, 2, factor=1.0)
         trained = results[0]["variables"][-1]
-        expected = _train(_OPTIMIZERS[name], delivered, moments)
+        expected = _train(reference, delivered, moments)
         np.testing.assert_allclose(trained["kernel"], expected, rtol=2e-5)
         # And it is not what squares of what was delivered give.
-        squares = _train(_OPTIMIZERS[name], delivered, [np.square(d) for d in delivered])
+        squares = _train(reference, delivered, [np.square(d) for d in delivered])
         update = np.abs(expected - 1).max()
         self.assertGreater(np.abs(trained["kernel"] - squares).max(), 0.1 * update)
         if not legacy_keras:
-            exact = _alone(name, _sums("bias", _STEPS, 2))
+            exact = _alone(name, _sums("bias", _STEPS, 2), **arguments)
             np.testing.assert_array_equal(trained["bias"], exact)
 
     def _delivered(self):
@@ -601,6 +638,55 @@ class OptimizerTest(parameterized.TestCase):
         result = _cluster(True).run(programs.train, tf_gc.THC(), 2, "Adam", "legacy")[0]
         self.assertEqual(result["warnings"], [])
 
+    @parameterized.parameters("Adagrad", "Ftrl")
+    def test_a_warning_names_an_optimizer_that_there_is(self, name):
+        result = _cluster(True).run(programs.train, tf_gc.ThreeLC(), 2, name, "legacy")[0]
+        [warning] = result["warnings"]
+        self.assertStartsWith(warning, f"{name} squares compressed gradients")
+        self.assertIn("use tf_gc.optimizers.Adam,", warning)
+
+    @parameterized.parameters(
+        ("Adamax", False), ("Adamax", True), ("Adagrad", True), ("Adadelta", True)
+    )
+    def test_optimizers_that_get_none_and_may_square_are_warned_of_once(self, name, legacy_keras):
+        cluster = _cluster(legacy_keras)
+        [warning] = cluster.run(programs.train, tf_gc.ThreeLC(), 2, name)[0]["warnings"]
+        self.assertStartsWith(warning, f"{name} may square compressed gradients")
+        self.assertIn("docs/adam.md", warning)
+        # What this system delivers may be squared.
+        self.assertEqual(cluster.run(programs.train, tf_gc.Int8(), 2, name)[0]["warnings"], [])
+
+    @parameterized.product(name=["SGD", "Lion"], legacy_keras=[False, True])
+    def test_optimizers_that_square_nothing_are_not_warned_of(self, name, legacy_keras):
+        result = _cluster(legacy_keras).run(programs.train, tf_gc.ThreeLC(), 2, name)[0]
+        self.assertEqual(result["warnings"], [])
+
+
+class MaySquareTest(absltest.TestCase):
+    def setUp(self):
+        super().setUp()
+        keras_seams.redirect()
+
+    def test_what_is_known_of_an_optimizer_is_known_of_its_subclasses(self):
+        for name in ("SGD", "Lion", "Adam", "Ftrl", "RMSprop"):
+            base = getattr(keras.optimizers, name)
+            self.assertFalse(second_moments.may_square(base()), name)
+            self.assertFalse(second_moments.may_square(type("Own", (base,), {})()), name)
+        self.assertFalse(second_moments.may_square(keras.optimizers.RMSprop(centered=True)))
+
+    def test_code_of_the_users_own_may_square_but_not_where_it_may_call_adams(self):
+        def update_step(optimizer, gradient, variable, learning_rate):
+            optimizer.assign_sub(variable, learning_rate * gradient)
+
+        for base, expected in (("Optimizer", True), ("SGD", True), ("Adam", False)):
+            own = type("Own", (getattr(keras.optimizers, base),), {"update_step": update_step})
+            self.assertEqual(second_moments.may_square(own(learning_rate=0.1)), expected, base)
+
+    def test_muon_uses_them_for_what_is_no_matrix(self):
+        if not hasattr(keras.optimizers, "Muon"):
+            self.skipTest("this version of Keras has no Muon")
+        self.assertTrue(second_moments.are_used_by(keras.optimizers.Muon()))
+
 
 class MomentumTest(absltest.TestCase):
     def test_it_is_known_where_steps_follow_it_and_it_is_a_number(self):
@@ -613,6 +699,12 @@ class MomentumTest(absltest.TestCase):
             (optimizers.RMSprop(momentum=0.5), 0.0),
         ):
             self.assertEqual(keras_seams._momentum(optimizer), expected, type(optimizer).__name__)
+
+    def test_optimizers_with_another_momentum_have_none(self):
+        for name in "Muon", "ScheduleFreeAdamW":
+            if hasattr(keras.optimizers, name):
+                optimizer = getattr(keras.optimizers, name)()
+                self.assertEqual(keras_seams._momentum(optimizer), 0.0, name)
 
 
 class SerializationTest(parameterized.TestCase):

@@ -358,6 +358,12 @@ class KerasTest(parameterized.TestCase):
         self.assertEqual(steps, [steps[0] * i for i in range(1, 5)])
         self.assertLessEqual(variables, 2 * len(names))
 
+    def test_a_checkpoint_has_the_slots_of_living_models_whenever_workers_let_go_of_others(self):
+        directory = self.create_tempdir().full_path
+        with Cluster(2) as cluster:
+            names = one(cluster.run(programs.save_while_one_worker_has_an_old_model, directory))
+        self.assertLen([name for name in names if "steps" in name], 1, names)
+
     def test_two_models_of_one_shape_keep_separate_residuals(self):
         result = one(shared_cluster(2).run(programs.two_models_of_one_shape))
         self.assertEqual(result["count"], 4)

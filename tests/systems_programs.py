@@ -41,12 +41,13 @@ def gradients(shapes, step, worker):
 class Reducer:
     """Reduces the gradients of some variables in one bucket, step by step."""
 
-    def __init__(self, compressor, shapes, reduce_op="SUM"):
+    def __init__(self, compressor, shapes, reduce_op="SUM", dtype=tf.float32):
         policy = tf_gc.Policy(default=compressor, min_elements=0, compress_vectors=True)
         self.strategy = tf_gc.MultiWorkerMirroredStrategy(compression=policy)
         with self.strategy.scope():
             self.variables = [
-                tf.Variable(tf.zeros(shape), name=f"variable{i}") for i, shape in enumerate(shapes)
+                tf.Variable(tf.zeros(shape, dtype), name=f"variable{i}")
+                for i, shape in enumerate(shapes)
             ]
         self.traces = 0
 
@@ -83,6 +84,14 @@ def overflow(compressor, shapes):
     values = gradients(shapes, 1, rank())
     values[0].flat[0] = 1.7e38  # of each of four workers
     return reduce(values), before, reduce.residual()
+
+
+def overflow_of_float16(compressor, shape, steps):
+    """A value whose sum float16 cannot hold, then steps without gradients; all that is reduced."""
+    reduce = Reducer(compressor, [shape], dtype=tf.float16)
+    values = np.zeros(shape, np.float16)
+    values.flat[0] = 3e4  # of each of four workers
+    return np.stack([reduce([values if step == 0 else 0 * values]) for step in range(steps)])
 
 
 def in_bucket_order(values):

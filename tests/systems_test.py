@@ -58,6 +58,14 @@ class OverflowTest(parameterized.TestCase):
             np.testing.assert_array_equal(after[kept], before[kept])
             self.assertGreater(np.abs(before[kept]).sum(), 0)
 
+    @parameterized.parameters(tf_gc.ThreeLC(1.0), tf_gc.THC(), tf_gc.ARTopK(1.0))
+    def test_a_sum_that_is_infinite_in_float16_is_so_in_one_step(self, compressor):
+        reduced = one(
+            shared_cluster(_WORKERS).run(programs.overflow_of_float16, compressor, (48, 64), 4)
+        )
+        self.assertTrue(np.isinf(reduced[0][0]))
+        self.assertTrue(np.all(np.isfinite(reduced[1:])))
+
 
 class ReferenceTest(parameterized.TestCase):
     """Five steps of four workers against NumPy, with the same random draws."""

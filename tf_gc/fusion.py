@@ -14,6 +14,7 @@ _BUCKET_BYTES = 16 << 20
 # A shard of so many float32 gradients takes 64 KiB at 1.6 bits a value, the most of
 # 3LC: less would cost a message as much as this.
 _SHARD_BYTES = 20 * (64 << 10)
+_MAX_VALUES = 2**31 - 1  # whose indices are int32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +36,9 @@ def plan_buckets(gradients: Sequence[Gradient], bucket_bytes: int) -> list[list[
 
     A bucket holds gradients of one compressor, and of one dtype unless they are
     not compressed. It is closed when the next gradient would make it larger than
-    `bucket_bytes`, unless the compressor wants the whole model in one; a gradient
-    that is larger than that has a bucket of its own. Back-propagation finishes
+    `bucket_bytes`, or, if the compressor wants the whole model in one, larger than
+    the 2^31 - 1 values that selection knows; a gradient that is larger than that
+    has a bucket of its own. Back-propagation finishes
     with the first variables, so buckets are formed from the last on.
 
     Args:
@@ -53,8 +55,10 @@ def plan_buckets(gradients: Sequence[Gradient], bucket_bytes: int) -> list[list[
         is_exact = isinstance(gradient.compressor, Uncompressed)
         kind = (gradient.compressor, None if is_exact else gradient.dtype)
         size = gradient.size * gradient.dtype.size
+        whole_model = gradient.compressor.whole_model
+        most = _MAX_VALUES * gradient.dtype.size if whole_model else bucket_bytes
         indices, filled = open_buckets.get(kind, ([], 0))
-        if indices and filled + size > bucket_bytes and not gradient.compressor.whole_model:
+        if indices and filled + size > most:
             buckets.append(indices)
             indices, filled = [], 0
         open_buckets[kind] = ([*indices, index], filled + size)

@@ -279,8 +279,9 @@ void ThcBucket::Deliver(int64_t first, const Lane* sums, float* room) {
   });
 }
 
-// A rank's share of what rounding will take from the sums remains undelivered;
-// all of a sum, where it is too large for its type.
+// A rank's share of what rounding will take from the sums remains undelivered.
+// A sum that is too large for its type is delivered as infinity: if it
+// remained, those of all later steps would be infinite, too.
 void ThcBucket::KeepRounding(const Segment& segment, const float* total) const {
   const FeedbackVariable& variable = variables_[segment.variable];
   if (variable.round == nullptr) return;
@@ -291,7 +292,7 @@ void ThcBucket::KeepRounding(const Segment& segment, const float* total) const {
   float* const residual = variable.new_residual + segment.begin;
   for (int64_t i = 0; i < segment.length; ++i) {
     const float delivered =
-        std::isfinite(rounded[i]) ? divisor_ * rounded[i] : 0;
+        std::isfinite(rounded[i]) ? divisor_ * rounded[i] : total[i];
     residual[i] += share * (total[i] - delivered);
   }
 }

@@ -269,8 +269,9 @@ int64_t ThreeLcHop::EncodeSum(const Piece& piece, uint8_t* body) {
   return payload - body;
 }
 
-// What rounding will take from the values of a sum remains undelivered; all of
-// a value, where it is too large for its type.
+// What rounding will take from the values of a sum remains undelivered. A value
+// that is too large for its type is delivered as infinity: if it remained, the
+// sums of all later steps would be infinite, too.
 void ThreeLcHop::KeepRounding(const Segment& segment, const uint8_t* payload,
                               int64_t size, float scale) const {
   const FeedbackVariable& variable = variables_[segment.variable];
@@ -281,7 +282,7 @@ void ThreeLcHop::KeepRounding(const Segment& segment, const uint8_t* payload,
   variable.round(rounded.data(), segment.length);
   float* const residual = variable.new_residual + segment.begin;
   for (int64_t i = 0; i < segment.length; ++i) {
-    const float delivered = std::isfinite(rounded[i]) ? rounded[i] : 0;
+    const float delivered = std::isfinite(rounded[i]) ? rounded[i] : values[i];
     residual[i] += divisor_ * (values[i] - delivered);
   }
 }

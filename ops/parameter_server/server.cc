@@ -492,11 +492,17 @@ void Server::CountPush(int64_t size, const Push& push) {
 
 std::shared_ptr<Server::Channel> Server::FindChannel(uint32_t channel) {
   std::shared_ptr<Channel>& found = channels_[channel];
-  if (found == nullptr) {
-    found = std::make_shared<Channel>(&pool_);
-    found->since = whole_version_;
-  }
+  if (found == nullptr) found = std::make_shared<Channel>(&pool_);
   return found;
+}
+
+bool Server::IsFresh(const Push& push, const Channel& channel) const {
+  return push.version >= channel.since && push.version <= model_.version() &&
+         std::all_of(push.entries.begin(), push.entries.end(),
+                     [&](const PushEntry& entry) {
+                       return push.version >=
+                              variables_.at(entry.variable->id).since;
+                     });
 }
 
 // The round's last push closes it. Whoever then is the last to add up makes the
@@ -512,11 +518,14 @@ void Server::AdmitToRound(const Push& push, bool master, Channel* channel,
     if (answer->ready) Lease(channel);
     return;
   }
-  answer->accepted =
-      push.version >= channel->since && push.version <= model_.version() &&
-      HasScales(push.entries) && channel->round->Admit(push.entries);
-  channel->is_complete = answer->accepted && master &&
-                         channel->round->pushes() >= options_.pushes_per_round;
+  answer->accepted = IsFresh(push, *channel) && HasScales(push.entries) &&
+                     channel->round->Admit(push.entries);
+  if (!answer->accepted) return;
+  for (const PushEntry& entry : push.entries) {
+    channel->ids.insert(entry.variable->id);
+  }
+  channel->is_complete =
+      master && channel->round->pushes() >= options_.pushes_per_round;
   channel->is_updating = channel->is_complete;
 }
 
@@ -678,6 +687,11 @@ absl::Status Server::SetMultipliers(
   return absl::OkStatus();
 }
 
+void Server::BeginRound(Channel* channel) {
+  channel->round = std::make_shared<Round>(&pool_);
+  channel->ids.clear();
+}
+
 // A version has been published. THC's scales follow from the round's norms.
 void Server::EndRound(Channel* channel) {
   for (const auto& [id, variable] : variables_) {
@@ -691,13 +705,14 @@ void Server::EndRound(Channel* channel) {
         [=](float norm) { return std::min(headroom * norm, kLargestScale); });
     model_.SetScales(id, scales);
   }
-  channel->round = std::make_shared<Round>(&pool_);
+  BeginRound(channel);
   channel->is_updating = channel->is_complete = false;
   channel->began_micros = 0;
   channel->since = model_.version();
 }
 
 absl::Status Server::PublishWhole(const std::vector<uint32_t>& ids,
+                                  const std::vector<uint32_t>& outdated,
                                   const Read& read) {
   {
     std::lock_guard<std::mutex> publishing(publishing_mutex_);
@@ -706,11 +721,14 @@ absl::Status Server::PublishWhole(const std::vector<uint32_t>& ids,
     std::lock_guard<std::mutex> lock(mutex_);
     model_.PublishWhole(values);
     messages_.clear();
-    whole_version_ = model_.version();
-    for (auto& [number, channel] : channels_) {
-      channel->since = whole_version_;
-      if (!channel->is_updating)
-        channel->round = std::make_shared<Round>(&pool_);
+    for (const uint32_t id : outdated) {
+      const auto found = variables_.find(id);
+      if (found != variables_.end()) found->second.since = model_.version();
+      for (auto& [number, channel] : channels_) {
+        if (!channel->is_updating && channel->ids.count(id) > 0) {
+          BeginRound(channel.get());
+        }
+      }
     }
   }
   parked_calls_.WakeAll();

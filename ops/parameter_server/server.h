@@ -188,9 +188,12 @@ class Server : public tensorflow::ResourceBase {
       const Read& read, const kernels::ParallelFor& parallel_for,
       int64_t* version);
 
-  // Somebody has written to these variables: publishes them as they are, and
-  // forgets the pushes of open rounds, which were computed on other values.
-  absl::Status PublishWhole(const std::vector<uint32_t>& ids, const Read& read);
+  // Publishes these variables as they are, to which somebody has written. If
+  // that was not a step, pushes of open rounds for `outdated` variables are
+  // forgotten, as are those to come that were computed before.
+  absl::Status PublishWhole(const std::vector<uint32_t>& ids,
+                            const std::vector<uint32_t>& outdated,
+                            const Read& read);
 
   // Sets the number of updates that there have been, in earlier programs too.
   void SetStep(int64_t step);
@@ -206,6 +209,7 @@ class Server : public tensorflow::ResourceBase {
     std::shared_ptr<const VariableInfo> info;
     WeakHandle handle;
     VariableTraffic traffic;
+    int64_t since = 1;  // pushes on earlier versions are stale
   };
 
   // What has come from one worker.
@@ -218,6 +222,7 @@ class Server : public tensorflow::ResourceBase {
     explicit Channel(TensorPool* pool) : round(std::make_shared<Round>(pool)) {}
 
     std::shared_ptr<Round> round;
+    std::set<uint32_t> ids;     // that its pushes have, decoded or not
     int64_t number = 0;         // of the round
     int64_t since = 1;          // pushes on earlier versions are stale
     bool is_updating = false;   // the round is closed
@@ -298,12 +303,15 @@ class Server : public tensorflow::ResourceBase {
       const std::vector<const Variable*>& variables);
   bool IsVersionDue() const;
   void CountPush(int64_t size, const Push& push);
+  // Whether it was computed on values that are still of some use.
+  bool IsFresh(const Push& push, const Channel& channel) const;
   bool Admit(const Push& push, bool master, Channel* channel, Answer* answer);
   void AdmitToRound(const Push& push, bool master, Channel* channel,
                     Answer* answer);
   absl::Status TakePush(const Push& push, Channel* channel);
   void CountUpdate();
   void Lease(Channel* channel) const;
+  void BeginRound(Channel* channel);
   void EndRound(Channel* channel);
 
   const ServerOptions options_;
@@ -324,8 +332,7 @@ class Server : public tensorflow::ResourceBase {
            std::shared_ptr<SharedMessage>>
       messages_;
   std::map<uint32_t, std::shared_ptr<Channel>> channels_;
-  int64_t whole_version_ = 1;  // the last one that PublishWhole has made
-  int64_t updates_due_ = 0;    // since the last version, asynchronously
+  int64_t updates_due_ = 0;  // since the last version, asynchronously
   int64_t updates_while_encoding_ = 0;  // it
   uint64_t next_version_micros_ = 0;    // when one is due, however few updates
   int64_t updates_ = 0;

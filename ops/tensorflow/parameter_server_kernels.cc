@@ -481,16 +481,18 @@ class PublishWholeOp : public OpKernel {
  public:
   explicit PublishWholeOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, GetIds(context, "ids", &ids_));
+    OP_REQUIRES_OK(context, GetIds(context, "outdated", &outdated_));
   }
 
   void Compute(OpKernelContext* context) override {
     RefCountPtr<Server> server;
     OP_REQUIRES_OK(context, LookupServer(context, &server));
-    OP_REQUIRES_OK(context, server->PublishWhole(ids_, ReadFrom(context)));
+    OP_REQUIRES_OK(context,
+                   server->PublishWhole(ids_, outdated_, ReadFrom(context)));
   }
 
  private:
-  std::vector<uint32_t> ids_;
+  std::vector<uint32_t> ids_, outdated_;
 };
 
 class ForgetVariablesOp : public OpKernel {

@@ -541,16 +541,18 @@ version: The server's version now, a scalar.
 REGISTER_OP("TfGc>PublishWhole")
     .Input("server: resource")
     .Attr("ids: list(int)")
+    .Attr("outdated: list(int) = []")
     .SetIsStateful()
     .SetShapeFn(HandleShape)
     .Doc(R"doc(
 Publishes a new version with variables as they are, uncompressed.
 
-For what has been written to them by other means than an update. Pushes in open
-rounds are forgotten.
+For what has been written to them by other means than an update.
 
 server: Handle from ParameterServer.
 ids: The variables.
+outdated: Those whose pushes in open rounds are forgotten, as are pushes to come that
+  were computed before.
 )doc");
 
 REGISTER_OP("TfGc>SettlePush")

@@ -339,7 +339,7 @@ class TrainingTest(OpTestCase):
         worker.follow()
         worker.step([tf.constant([1.0, 1.0])])
         variable.assign([5.0, 0.1])
-        ops.publish_whole(cluster.server, [0])
+        ops.publish_whole(cluster.server, [0], outdated=[0])
         self.assertEqual(cluster.counters()["pushes_in_round"], 0)
         self.assertEqual(worker.follow(), 2)
         self.assertEqual(worker.copies()[0].tolist(), [5, np.float32(0.1)])

@@ -41,7 +41,7 @@ class Fixture {
   }
   void EndUpdate() { parameter_server::EndUpdate(values_, server()); }
   void PublishWhole(uint32_t id) {
-    ExpectOk(server_->PublishWhole({id}, ReadFrom(&values_)));
+    ExpectOk(server_->PublishWhole({id}, {id}, ReadFrom(&values_)));
   }
   Floats Round(uint32_t id) {
     tensorflow::Tensor sum;

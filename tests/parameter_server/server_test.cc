@@ -92,7 +92,10 @@ class Fixture {
   }
 
   void PublishWhole(const std::vector<uint32_t>& ids) {
-    ExpectOk(server_->PublishWhole(ids, ReadFrom(&values_)));
+    ExpectOk(server_->PublishWhole(ids, ids, ReadFrom(&values_)));
+  }
+  void PublishFromAStep(const std::vector<uint32_t>& ids) {
+    ExpectOk(server_->PublishWhole(ids, {}, ReadFrom(&values_)));
   }
 
   // As a pull does.
@@ -337,6 +340,28 @@ TEST(ServerTest, PublishWholeForgetsOpenRounds) {
   worker.Follow(fixture.server());
   EXPECT_EQ(worker.Copy(0), (Floats{7, 8}));
   EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).accepted);
+}
+
+TEST(ServerTest, PublishWholeForgetsNoRoundOfOtherVariables) {
+  Fixture fixture({MakeVariable(1, {2}), MakeVariable(2, {2})}, Rounds(2));
+  Worker worker({MakeVariable(1, {2})});
+  worker.Follow(fixture.server());
+  EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).accepted);
+  fixture.PublishWhole({2});
+  const Buffer push = worker.Push({{3, 4}});
+  EXPECT_TRUE(Accumulate(push, fixture.server()).ready);
+  EXPECT_EQ(fixture.Mean(push), (Floats{2, 3}));
+}
+
+TEST(ServerTest, AStepThatWritesForgetsNoRound) {
+  Fixture fixture(OneVariable(), Rounds(2));
+  Worker worker = fixture.MakeWorker();
+  EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).accepted);
+  fixture.Set(1, {7, 8});
+  fixture.PublishFromAStep({1});
+  const Buffer push = worker.Push({{3, 4}});
+  EXPECT_TRUE(Accumulate(push, fixture.server()).ready);
+  EXPECT_EQ(fixture.Mean(push), (Floats{2, 3}));
 }
 
 TEST(ServerTest, PublishWholeLeavesAnUpdateThatIsUnderWay) {
@@ -837,7 +862,8 @@ TEST(ServerTest, WrongVariablesAreInvalid) {
   const Values none;
   ExpectInvalid(server->Refresh({9}, ReadFrom(&none), SingleThread),
                 "no variable 9");
-  ExpectInvalid(server->PublishWhole({9}, ReadFrom(&none)), "no variable 9");
+  ExpectInvalid(server->PublishWhole({9}, {}, ReadFrom(&none)),
+                "no variable 9");
 }
 
 TEST(ServerTest, WrongMultipliersAreInvalid) {

@@ -166,7 +166,7 @@ class Training {
     for (size_t v = 0; v < variables_.size(); ++v) {
       AddTo(Round(v), -1, &balance_[v]);  // it is forgotten
     }
-    ExpectOk(server_->PublishWhole({id}, ReadFrom(&values_)));
+    ExpectOk(server_->PublishWhole({id}, {id}, ReadFrom(&values_)));
     Observe();
   }
 

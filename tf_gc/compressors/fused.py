@@ -133,9 +133,12 @@ class FusedCompressor(Compressor):
 
 
 def _lost_by_rounding(total, divisor, dtype):
-    """Returns what is left of sums; all of those that are too large for the type."""
+    """Returns what is left of sums; nothing of those that are infinite in the type.
+
+    If they remained, the sums of all later steps would be infinite, too.
+    """
     rounded = divisor * tf.cast(tf.cast(total / divisor, dtype), tf.float32)
-    return total - tf.where(tf.math.is_finite(rounded), rounded, 0.0)
+    return tf.where(tf.math.is_finite(rounded), total - rounded, 0.0)
 
 
 def _agree(finite, statistics, exchange):

@@ -158,7 +158,7 @@ def keep_to_loopback(environment: MutableMapping[str, str], address: str) -> boo
       Whether that has changed the environment.
 
     Raises:
-      LaunchError: the library that does it is missing.
+      LaunchError: the library that does it is missing, or its path cannot be preloaded.
     """
     host, _, port = address.rpartition(":")
     host = "127.0.0.1" if host == "localhost" else host.strip("[]")
@@ -169,6 +169,11 @@ def keep_to_loopback(environment: MutableMapping[str, str], address: str) -> boo
         raise LaunchError(
             f"{_PRELOADED} is missing, which keeps servers on the loopback interface: run "
             "./setup.sh in a clone, or install tf_gc again"
+        )
+    if " " in _PRELOADED or ":" in _PRELOADED:  # where ld.so splits LD_PRELOAD, without an escape
+        raise LaunchError(
+            f"{_PRELOADED} keeps servers on the loopback interface, but cannot be preloaded: "
+            "install tf_gc in a folder whose path has no space and no colon"
         )
     environment.update(variables)
     others = [name for name in environment.get("LD_PRELOAD", "").split(":") if name]

@@ -17,6 +17,7 @@ from tf_gc.launch.link_changes import LinkChange
 from tf_gc.launch.output import CHUNK, LAUNCHER, LineBuffer, OutputLine, Printer
 from tf_gc.launch.processes import (
     PORTS,
+    LaunchError,
     Process,
     Task,
     cluster_tasks,
@@ -87,7 +88,8 @@ def launch(
         with parameter servers, which never are, that worker alone, 3 times by default, and without
         them all workers together, by default not at all.
       log_dir: directory for a file per process, `worker-<index>.log`, `ps-<index>.log` or
-        `chief.log`, which holds exactly what the process wrote.
+        `chief.log`, which holds exactly what the process wrote. If it cannot be written any more,
+        as on a full disk, a line says so, and the processes go on.
       on_line: called with each line instead of printing it.
       on_network: called once with the network, where there is one, before the processes start:
         its `change` may be called at any time while they run, for instance by `on_line`.
@@ -101,7 +103,8 @@ def launch(
       ValueError: `workers`, `ps`, `gpus_per_worker`, `max_restarts`, `bandwidth` or `latency` is
         out of range, there are too few GPUs, a change is of a process that does not exist, or an
         argument is not for hosts, or for hosts alone.
-      LaunchError: a host cannot be reached, or cannot run tf_gc; the message says what to do.
+      LaunchError: a host cannot be reached, or cannot run tf_gc, or `log_dir` cannot be written;
+        the message says what to do.
       NetworkNamespaceError: the namespaces cannot be made; the message says what to do.
     """
     if max_restarts is None:
@@ -300,9 +303,26 @@ class _Job:
     def _open_log(self, log_dir, task):
         if not log_dir:
             return None
-        os.makedirs(log_dir, exist_ok=True)
         path = os.path.join(log_dir, f"{task.name.replace(' ', '-')}.log")
-        return self._resources.enter_context(open(path, "wb", buffering=0))
+        try:
+            os.makedirs(log_dir, exist_ok=True)
+            return self._resources.enter_context(open(path, "wb", buffering=0))
+        except OSError as error:
+            raise LaunchError(
+                f"cannot write {error.filename}: {error.strerror}: --log_dir must be a folder "
+                "that this user may write to"
+            ) from error
+
+    def _write_log(self, process, data):
+        """Adds to a process's log, or gives it up: the processes do not need it."""
+        try:
+            while process.log and data:
+                data = data[process.log.write(data) :]
+        except OSError as error:
+            path, process.log = process.log.name, None
+            self._say(
+                f"{process.task.name}: its log {path} is not written any more: {error.strerror}"
+            )
 
     def _start(self, process):
         process.start()
@@ -316,8 +336,7 @@ class _Job:
 
         def relay():
             data = os.read(pipe.fileno(), CHUNK)
-            if process.log:
-                process.log.write(data)
+            self._write_log(process, data)
             if not data:
                 self._selector.unregister(pipe)
             for text in buffer.feed(data) if data else buffer.flush():
