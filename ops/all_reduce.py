@@ -167,7 +167,7 @@ def three_lc_all_reduce(
       statistics: list of the gradients' `mean_squares`, each alone, or [0] where
         they are not known; None for none. Where they are finite, and `scale` is
         "unit", what scale there is follows from the first few values. The
-        results are the same as without.
+        results are the same as without where residuals are finite, in units too.
       reduce_op: "SUM", or "MEAN" to divide the sums by `group_size`.
       timeout_seconds: how long to wait for the peers; 0 waits for ever.
       name: Name of the op.

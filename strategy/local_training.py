@@ -80,9 +80,7 @@ class LocalTraining:
           ValueError: these are not the variables of steps.
         """
         ids = _ids(variables)
-        steps = self._steps_done(variables) + self._diloco.start_step
-        is_restored = ids[0] not in self._lists and steps > 0
-        if self._lists.get(ids[0]) != ids and not is_restored:
+        if self._lists.get(ids[0]) != ids and not self._are_restored(variables):
             raise ValueError(
                 "variables must be those of an optimizer that has taken steps, all of them and in "
                 "its order, such as model.trainable_variables"
@@ -209,6 +207,16 @@ class LocalTraining:
     def _inner_steps(self, variables):
         """Returns how many inner steps there were; before `start_step` less than 0."""
         return self._counter(variables).read_value() - self._diloco.start_step
+
+    def _are_restored(self, variables):
+        """Whether all have what they were when a period began, in an earlier program."""
+        ids = set(_ids(variables))
+        have_stepped = any(not ids.isdisjoint(others) for others in self._lists.values())
+        return not have_stepped and all(
+            self._residuals.has(v, "outer_variable")
+            for v in variables
+            if unwrap(v).dtype.base_dtype in GRADIENT_DTYPES
+        )
 
     def _steps_done(self, variables):
         """Returns the number of inner steps now, while tracing too."""

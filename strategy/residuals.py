@@ -80,15 +80,15 @@ class Residuals(internals.Trackable):
 
     def name(self, variables):
         """Gives variables their names in checkpoints, of which equal ones are numbered in order."""
-        for variable in variables:
-            key = unwrap(variable)._unique_id
-            if key not in self._names:
-                name = checkpoint_name(name_of(variable))
-                if name in self._names.values():
-                    gc.collect()
-                self._names[key] = unused_name(name, self._names.values())
-                # Not when the program ends, with half of TensorFlow gone.
-                weakref.finalize(unwrap(variable), self._forget, key).atexit = False
+        new = {unwrap(v)._unique_id: v for v in variables}
+        new = {key: v for key, v in new.items() if key not in self._names}
+        if {checkpoint_name(name_of(v)) for v in new.values()}.intersection(self._names.values()):
+            gc.collect()
+        for key, variable in new.items():
+            name = checkpoint_name(name_of(variable))
+            self._names[key] = unused_name(name, self._names.values())
+            # Not when the program ends, with half of TensorFlow gone.
+            weakref.finalize(unwrap(variable), self._forget, key).atexit = False
 
     def own_values(self) -> dict[str, np.ndarray]:
         """Returns what this worker has in its slots, by keys for `adopt` and `shares`."""
@@ -118,6 +118,14 @@ class Residuals(internals.Trackable):
             self._report_unused()
         for name, slot in list(self._saved.items()):
             self._take_awaited(name, slot)
+
+    def has(self, variable, slot, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA):
+        """Whether a slot is there, or has a value that waits for it."""
+        self.name([variable])
+        key = unwrap(variable)._unique_id
+        name = f"{self._names[key]}:{slot}"
+        awaited = f"{aggregation.name}/{name}" in self._awaited
+        return slot in self._slots[key] or awaited or name in self._deferred_dependencies
 
     def report_restored(self):
         """Logs what a restored checkpoint lacks, and what no variable has taken, if any.

@@ -711,7 +711,7 @@ def make_a_variable_within_a_step():
         with tf.GradientTape():
             total = tf.reduce_sum(variables[0])
             if len(variables) == 1:
-                with tf.init_scope(), strategy.scope():
+                with tf.init_scope():
                     variables.append(tf.Variable(tf.zeros(_SHAPE)))
             return total + tf.reduce_sum(variables[1])
 

@@ -130,14 +130,14 @@ void ThreeLcHop::Prepare(const BucketLayout& layout, int rank) {
       for (const Segment& segment : piece.segments) {
         const FeedbackVariable& variable = variables_[segment.variable];
         Magnitudes& measured = sent[segment.variable];
+        const ThreeLcScaling scaling = ScalingOf(segment.variable);
         const bool is_sent = r != rank;
         if (variable.are_small &&
-            (!is_sent ||
-             ScalingOf(segment.variable).IsSettled(measured.largest))) {
+            (!is_sent || scaling.IsSettled(measured.largest))) {
           continue;
         }
         const Magnitudes found =
-            Measure(segment, variable.values, variable.residual);
+            Measure(scaling, segment, variable.values, variable.residual);
         if (is_sent || !std::isfinite(found.total)) measured.Add(found);
       }
     }
@@ -152,10 +152,11 @@ ThreeLcScaling ThreeLcHop::ScalingOf(int variable) const {
   return scaling_.For(UnitsOf({variable, 0, 0}));
 }
 
-Magnitudes ThreeLcHop::Measure(const Segment& segment, const float* values,
+Magnitudes ThreeLcHop::Measure(ThreeLcScaling scaling, const Segment& segment,
+                               const float* values,
                                const float* residual) const {
   return kernels::ThreeLcMeasure(
-      ScalingOf(segment.variable), values + segment.begin,
+      scaling, values + segment.begin,
       residual == nullptr ? nullptr : residual + segment.begin, segment.length,
       threads_, WeightsOf(segment), variables_[segment.variable].are_small);
 }
@@ -241,9 +242,10 @@ absl::Status ThreeLcHop::Merge(const Piece& piece, const Aggregate&,
 
 float ThreeLcHop::SumScale(const Segment& segment) const {
   if (non_finite_[segment.variable]) return kNaN;
+  const ThreeLcScaling scaling = ScalingOf(segment.variable).OfSum(ranks_);
   return kernels::ThreeLcScaleOf(
-      ScalingOf(segment.variable).OfSum(ranks_),
-      Measure(segment, variables_[segment.variable].new_residual, nullptr));
+      scaling, Measure(scaling, segment,
+                       variables_[segment.variable].new_residual, nullptr));
 }
 
 int64_t ThreeLcHop::EncodeSum(const Piece& piece, uint8_t* body) {

@@ -67,7 +67,8 @@ class ThreeLcHop : public Hop {
   kernels::ThreeLcScaling ScalingOf(int variable) const;
   // Of a segment in its units; `values` and `residual` are the whole
   // variable's.
-  kernels::Magnitudes Measure(const Segment& segment, const float* values,
+  kernels::Magnitudes Measure(kernels::ThreeLcScaling scaling,
+                              const Segment& segment, const float* values,
                               const float* residual) const;
   kernels::Units UnitsOf(const Segment& segment) const;
   // What MaxAbsSum takes for them.

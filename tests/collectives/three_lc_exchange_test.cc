@@ -404,6 +404,30 @@ TEST_P(ThreeLcExchangeTest, IsTheSameWhereGradientsAreKnownToBeSmall) {
   }
 }
 
+// Scales of contributions are settled soon; those of sums, of which only the
+// last value of a shard is large enough, at the end.
+TEST(ThreeLcExchangeOfManyTest, ScalesInUnitsAreThoseOfAllValues) {
+  const int64_t n = 18000;  // more in a shard than are looked at first
+  for (const float late : {3.0f, 10.0f}) {
+    Options options = {ThreeLcScaling(2.5f, Of::kUnit)};
+    options.units = {Floats(300 + n / 300, 1.0f)};
+    options.rows = {300};
+    Ranks ranks = MakeRanks(3, {n});
+    for (Rank& rank : ranks) {
+      for (float& value : rank.gradients[0]) value /= 2;
+      for (float& value : rank.residuals[0]) value = 0;
+      for (int64_t end = n / 3; end <= n; end += n / 3) {
+        rank.gradients[0][end - 17] = late;
+      }
+    }
+    Ranks expected = ranks;
+    options.are_small = true;
+    Exchange(&ranks, options);
+    ReferenceExchange(&expected, options);
+    ExpectSameBits(ranks, expected);
+  }
+}
+
 TEST_P(ThreeLcExchangeTest, InputsAndResidualsAreDeliveredOrStillResiduals) {
   const Ranks before = MakeRanks(count());
   Ranks after = before;
