@@ -2,6 +2,7 @@
 
 import collections
 import gc
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -47,6 +48,7 @@ class Residuals(internals.Trackable):
         self._has_reported_unused = False
         self._has_reduced = False
         self._adoptions = 0
+        self._collected = float("-inf")  # when, in seconds
 
     def __len__(self) -> int:
         return sum("residual" in slots for slots in self._slots.values())
@@ -92,7 +94,7 @@ class Residuals(internals.Trackable):
 
     def own_values(self) -> dict[str, np.ndarray]:
         """Returns what this worker has in its slots, by keys for `adopt` and `shares`."""
-        gc.collect()
+        self._collect_garbage()
         saved = list(self._saved.items())
         made = {_key(name, slot): slot.values[0].numpy() for name, slot in saved}
         return {**self._awaited, **made}
@@ -187,8 +189,14 @@ class Residuals(internals.Trackable):
         for name in self._slots.pop(key, {}).values():
             del self._saved[name]
 
+    def _collect_garbage(self):
+        """Frees variables that nobody uses; saving, which is quick, asks for the slots often."""
+        if time.monotonic() > self._collected + 1:
+            gc.collect()
+            self._collected = time.monotonic()
+
     def _trackable_children(self, save_type=internals.SaveType.CHECKPOINT, **kwargs):
-        gc.collect()
+        self._collect_garbage()
         children = super()._trackable_children(save_type, **kwargs)
         return {**children, **self._saved}
 
