@@ -166,8 +166,8 @@ def three_lc_all_reduce(
         3 times the mean for gradients without units.
       statistics: list of the gradients' `mean_squares`, each alone, or [0] where
         they are not known; None for none. Where they are finite, and `scale` is
-        "unit", what scale there is follows from the first few values. The
-        results are the same as without where residuals are finite, in units too.
+        "unit", only as many values are looked at as it takes to know the scale.
+        The results are the same, if residuals are finite, in units too.
       reduce_op: "SUM", or "MEAN" to divide the sums by `group_size`.
       timeout_seconds: how long to wait for the peers; 0 waits for ever.
       name: Name of the op.

@@ -482,7 +482,8 @@ def publish_whole(server, ids, outdated=(), name=None):
       server: handle from `parameter_server`.
       ids: list of ints, the variables.
       outdated: list of ints, the variables whose pushes in open rounds are
-        forgotten, as are pushes to come that were computed before.
+        forgotten, as are pushes to come that were computed before; without
+        rounds nothing is.
       name: Name of the op.
 
     Returns:

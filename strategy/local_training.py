@@ -150,9 +150,9 @@ class LocalTraining:
             )
 
     def _check_list(self, ids):
-        """Makes sure that variables of two lists are not inner ones of one and outer of the other.
+        """Makes sure that no variable begins a period in a list while it is within one in another.
 
-        An optimizer may get other variables, and others may take them, between periods.
+        Between periods an optimizer may get other variables, and a variable another optimizer.
         """
         if any(ids != others and not set(ids).isdisjoint(others) for others in self._run):
             raise ValueError(
@@ -213,7 +213,7 @@ class LocalTraining:
         ids = set(_ids(variables))
         have_stepped = any(not ids.isdisjoint(others) for others in self._lists.values())
         return not have_stepped and all(
-            self._residuals.has(v, "outer_variable")
+            self._residuals.has_shared(v, "outer_variable")
             for v in variables
             if unwrap(v).dtype.base_dtype in GRADIENT_DTYPES
         )

@@ -75,7 +75,7 @@ class PulledVariable(internals.CachingVariable):
         """Gives the variable's value to all workers, exactly, once `written` has been done.
 
         What no worker has a copy of is not published. Pushes that were computed on other values
-        are outdated, unless a step has written, as others may in each step.
+        are outdated, unless a training step has written: one that always does would outdate all.
         """
         if worker_step.in_update():
             return

@@ -121,13 +121,14 @@ class Residuals(internals.Trackable):
         for name, slot in list(self._saved.items()):
             self._take_awaited(name, slot)
 
-    def has(self, variable, slot, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA):
-        """Whether a slot is there, or has a value that waits for it."""
+    def has_shared(self, variable, slot):
+        """Whether a `shared` slot is there, or has a value that waits for it."""
         self.name([variable])
         key = unwrap(variable)._unique_id
         name = f"{self._names[key]}:{slot}"
-        awaited = f"{aggregation.name}/{name}" in self._awaited
-        return slot in self._slots[key] or awaited or name in self._deferred_dependencies
+        awaited = f"{tf.VariableAggregation.ONLY_FIRST_REPLICA.name}/{name}"
+        is_awaited = awaited in self._awaited or name in self._deferred_dependencies
+        return slot in self._slots[key] or is_awaited
 
     def report_restored(self):
         """Logs what a restored checkpoint lacks, and what no variable has taken, if any.

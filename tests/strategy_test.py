@@ -162,7 +162,7 @@ class SmallReductionsTest(parameterized.TestCase):
         ],
         workers=[2, 3],
     )
-    def test_scalars_are_reduced_in_one_hop(self, reduce_op, dtype, workers):
+    def test_scalars_are_reduced_in_one_all_gather(self, reduce_op, dtype, workers):
         results = shared_cluster(workers).run(
             programs.reduce_values, tf_gc.ThreeLC(), reduce_op, 4.0, dtype
         )

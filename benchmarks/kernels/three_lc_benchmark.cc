@@ -117,26 +117,52 @@ void BM_MaxAbsSum(benchmark::State& state, const ParallelFor& parallel_for) {
   SetRate(state);
 }
 
-// The whole encoding, in place as in training: MaxAbsSum and ThreeLcEncode.
-void BM_Encode(benchmark::State& state, const std::string& name,
-               const ParallelFor& parallel_for) {
-  const Gradient& gradient = GetGradient(name);
-  const float sparsity_multiplier = name == "s=1.75" ? 1.75f : 1.0f;
+// Calls encode(values, residual, payload) of a gradient again and again.
+template <typename EncodeOnce>
+void EncodeInPlace(benchmark::State& state, const Gradient& gradient,
+                   EncodeOnce encode) {
   std::vector<float> residual(kValues);
   std::vector<uint8_t> payload(QuarticSize(kValues));
   for (auto _ : state) {
     state.PauseTiming();  // Every turn encodes the same.
     residual = gradient.residual;
     state.ResumeTiming();
-    const float scale =
-        sparsity_multiplier * MaxAbsSum(gradient.values.data(), residual.data(),
-                                        kValues, parallel_for);
-    ThreeLcEncode(gradient.values.data(), residual.data(), scale, kValues,
-                  residual.data(), payload.data(), parallel_for);
+    encode(gradient.values.data(), residual.data(), payload.data());
     benchmark::ClobberMemory();
   }
   SetRate(state);
   SetBitsPerValue(state, gradient);
+}
+
+// The whole encoding, in place as in training: MaxAbsSum and ThreeLcEncode.
+void BM_Encode(benchmark::State& state, const std::string& name,
+               const ParallelFor& parallel_for) {
+  const float sparsity_multiplier = name == "s=1.75" ? 1.75f : 1.0f;
+  EncodeInPlace(state, GetGradient(name),
+                [&](const float* values, float* residual, uint8_t* payload) {
+                  const float scale =
+                      sparsity_multiplier *
+                      MaxAbsSum(values, residual, kValues, parallel_for);
+                  ThreeLcEncode(values, residual, scale, kValues, residual,
+                                payload, parallel_for);
+                });
+}
+
+// The same in units, where the mean squares are known to be finite.
+void BM_EncodeInUnits(benchmark::State& state,
+                      const ParallelFor& parallel_for) {
+  constexpr int64_t kWidth = 4096;
+  const std::vector<float> ones(kValues / kWidth + kWidth, 1.0f);
+  const Units units = UnitsAt(ones.data(), kValues / kWidth, kWidth, 0);
+  EncodeInPlace(state, GetGradient("units"),
+                [&](const float* values, float* residual, uint8_t* payload) {
+                  const float scale = ThreeLcScaleOf(
+                      kInUnits,
+                      ThreeLcMeasure(kInUnits, values, residual, kValues,
+                                     parallel_for, units, /*are_finite=*/true));
+                  ThreeLcEncode(values, residual, scale, kValues, residual,
+                                payload, parallel_for, units);
+                });
 }
 
 void BM_Decode(benchmark::State& state, const std::string& name,
@@ -219,32 +245,6 @@ void BM_EncodeMatrix(benchmark::State& state, const Matrix& matrix,
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * n * sizeof(float));
-}
-
-// The whole encoding in units, in place as in training: how it is where the
-// mean squares are known to be finite.
-void BM_EncodeInUnits(benchmark::State& state,
-                      const ParallelFor& parallel_for) {
-  constexpr int64_t kWidth = 4096;
-  const std::vector<float> ones(kValues / kWidth + kWidth, 1.0f);
-  const Units units = UnitsAt(ones.data(), kValues / kWidth, kWidth, 0);
-  const Gradient& gradient = GetGradient("units");
-  std::vector<float> residual(kValues);
-  std::vector<uint8_t> payload(QuarticSize(kValues));
-  for (auto _ : state) {
-    state.PauseTiming();  // Every turn encodes the same.
-    residual = gradient.residual;
-    state.ResumeTiming();
-    const float scale = ThreeLcScaleOf(
-        kInUnits,
-        ThreeLcMeasure(kInUnits, gradient.values.data(), residual.data(),
-                       kValues, parallel_for, units, /*are_finite=*/true));
-    ThreeLcEncode(gradient.values.data(), residual.data(), scale, kValues,
-                  residual.data(), payload.data(), parallel_for, units);
-    benchmark::ClobberMemory();
-  }
-  SetRate(state);
-  SetBitsPerValue(state, gradient);
 }
 
 void BM_DecodeAddMatrix(benchmark::State& state, const Matrix& matrix,

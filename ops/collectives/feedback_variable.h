@@ -22,8 +22,8 @@ struct FeedbackVariable {
   float* reduced;                // set by the commit callback
   const float* units = nullptr;  // a, then b; null for none
   int64_t rows = 0;              // of the matrix that has these units
-  // Known to be so small, as their units are, that nothing overflows that they
-  // are added to: finite residuals, and what other ranks deliver.
+  // Whether values and units are known to be so small that no sum of them, of
+  // finite residuals, and of what other ranks deliver can overflow.
   bool are_small = false;
   // Rounds values to the type that reduced gradients will have; null for
   // float32.

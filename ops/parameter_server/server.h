@@ -209,7 +209,7 @@ class Server : public tensorflow::ResourceBase {
     std::shared_ptr<const VariableInfo> info;
     WeakHandle handle;
     VariableTraffic traffic;
-    int64_t since = 1;  // pushes on earlier versions are stale
+    int64_t since = 1;  // pushes to rounds on earlier versions are stale
   };
 
   // What has come from one worker.

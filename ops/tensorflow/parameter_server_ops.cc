@@ -552,7 +552,7 @@ For what has been written to them by other means than an update.
 server: Handle from ParameterServer.
 ids: The variables.
 outdated: Those whose pushes in open rounds are forgotten, as are pushes to come that
-  were computed before.
+  were computed before; without rounds nothing is.
 )doc");
 
 REGISTER_OP("TfGc>SettlePush")
