@@ -120,8 +120,16 @@ def _sum_together(tensors, exchange):
 
 
 def _products(bases, factors):
-    """Returns each P transpose(Q)."""
-    return [tf.matmul(p, q, transpose_b=True) for p, q in zip(bases, factors, strict=True)]
+    """Returns each P transpose(Q).
+
+    They are sums of outer products: TensorFlow's product of matrices multiplies blocks
+    that suit the number of threads and the processor, and rounds differently in each kind.
+    """
+    return [
+        tf.add_n([p[:, tf.newaxis] * q for p, q in zip(*columns, strict=True)])
+        for basis, factor in zip(bases, factors, strict=True)
+        for columns in [(tf.unstack(basis, axis=1), tf.unstack(factor, axis=1))]
+    ]
 
 
 def _interleave(factored, products, exact):
