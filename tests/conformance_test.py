@@ -5,9 +5,8 @@ from absl.testing import absltest
 import tf_gc
 from tf_gc.testing import Case
 
-# With more than ten, worker 10 comes before worker 2 where names are sorted as text.
-_MANY = (2, 3, 5, 12)
-_SOME = (2, 3, 5)
+_MANY = (2, 3, 5)
+_SOME = (2, 5)
 _BAD_RATIOS = (("ratio", 0.0), ("ratio", 1.5), ("ratio", float("nan")))
 
 
@@ -93,7 +92,9 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
         ),
         "Marsit, as with Adam": tf_gc.Marsit(units="second_moment", prediction=0.9),
         "Marsit, torus": Case(
-            compressor=tf_gc.Marsit(topology="torus", rows=2), workers=(2, 4, 12)
+            compressor=tf_gc.Marsit(topology="torus", rows=2),
+            # With more than ten, worker 10 comes before worker 2 where names are sorted as text.
+            workers=(2, 4, 12),
         ),
         "ARTopK": Case(
             compressor=tf_gc.ARTopK(ratio=0.1),
