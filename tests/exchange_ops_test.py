@@ -219,6 +219,12 @@ class FailureTest(parameterized.TestCase):
         ("exchange_broadcast", {"data": np.zeros([3], np.uint8), "root": 2}, "root must be"),
         ("exchange_broadcast", {"data": np.zeros([3], np.uint8), "root": [0]}, "root must be"),
         ("exchange_all_gather", {"data": np.zeros([], np.uint8)}, "data must be a vector"),
+        ("exchange_all_gather", {"data": np.zeros([3], np.uint8), "max_bytes": 2**32}, "max_bytes"),
+        (
+            "exchange_broadcast",
+            {"data": np.zeros([3], np.uint8), "root": 0, "max_bytes": 2**32},
+            "max_bytes",
+        ),
     )
     def test_a_bad_argument_is_refused_by_name(self, op, arguments, message):
         with Cluster(2) as cluster:

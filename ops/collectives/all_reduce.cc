@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ops/collectives/bucket_layout.h"
+#include "ops/kernels/denormals.h"
 #include "ops/wire/status.h"
 
 namespace tf_gc {
@@ -49,6 +50,8 @@ absl::Status AllReduce(const std::vector<int64_t>& sizes,
                        std::vector<VariableTraffic>* traffic) {
   TF_GC_RETURN_IF_ERROR(CheckRunsOn(*hop, topology.kind));
   TF_GC_RETURN_IF_ERROR(CheckTopology(topology, ranks));
+  // Ranks whose threads differ in this would decode different values.
+  const kernels::KeepDenormals keep_denormals;
   // Along a tree all travels together.
   const int shards = topology.kind == TopologyKind::kTree ? 1 : ranks;
   const BucketLayout layout(sizes, ranks, hop->piece_values(), hop->alignment(),

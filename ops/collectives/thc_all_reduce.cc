@@ -10,6 +10,7 @@
 #include "ops/collectives/lane_hop.h"
 #include "ops/collectives/plain_exchange.h"
 #include "ops/kernels/bit_packing.h"
+#include "ops/kernels/denormals.h"
 #include "ops/wire/bytes.h"
 #include "ops/wire/status.h"
 
@@ -113,6 +114,7 @@ absl::Status ThcAllReduce(ThcBucket* bucket, const CommitCallback& commit,
         " workers, for the sums to fit in 16 bits, got ",
         bucket->table().granularity(), ": use a smaller granularity"));
   }
+  const kernels::KeepDenormals keep_denormals;  // as in AllReduce
   const std::vector<uint8_t> statistics = bucket->Statistics();
   std::vector<Bytes> gathered;
   TF_GC_RETURN_IF_ERROR(AllGather(statistics.data(), statistics.size(), rank,

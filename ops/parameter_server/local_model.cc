@@ -89,8 +89,8 @@ Tensor DecodeIndices(const ThcQuantizer& quantizer, int64_t n,
 
 }  // namespace
 
-LocalModel::LocalModel(tensorflow::Env* env)
-    : env_(env), number_(RandomNumber()) {}
+LocalModel::LocalModel(Clock clock)
+    : clock_(std::move(clock)), number_(RandomNumber()) {}
 
 // ---- Pulls
 
@@ -151,7 +151,7 @@ absl::Status LocalModel::Apply(const uint8_t* bytes, int64_t size,
     if (found == variables_.end() || found->second.version == 0) continue;
     found->second.version = version_;
   }
-  applied_micros_ = env_->NowMicros();
+  applied_micros_ = clock_();
   return absl::OkStatus();
 }
 
@@ -320,13 +320,18 @@ absl::Status LocalModel::CheckSparse(const SparseGradient& gradient) const {
   const int64_t length = RowsShapeOf(values.shape()).length;
   const int64_t residual =
       variable.residual ? variable.residual->NumElements() : 0;
-  if ((variable.pending.count() == 0 || variable.pending.length == length) &&
-      (residual == 0 || (length > 0 && residual % length == 0))) {
-    return absl::OkStatus();
+  if ((variable.pending.count() > 0 && variable.pending.length != length) ||
+      (residual > 0 && (length == 0 || residual % length > 0))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sparse_values: variable ", gradient.id,
+        " has a residual of rows of another length than ", length));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("sparse_values: variable ", gradient.id,
-                   " has a residual of rows of another length than ", length));
+  if (residual > 0 && residual / length > gradient.rows) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sparse_shapes: variable ", gradient.id, " has a residual of ",
+        residual / length, " rows, got ", gradient.rows));
+  }
+  return absl::OkStatus();
 }
 
 void LocalModel::EncodeDense(const DenseGradient& gradient,
@@ -498,7 +503,7 @@ absl::Status LocalModel::SettlePush(const uint8_t* bytes, int64_t size,
     return absl::DataLossError("push message: it is not of this worker");
   }
   settled_version_ = message.version;
-  settled_micros_ = env_->NowMicros();
+  settled_micros_ = clock_();
   for (const uint64_t earlier : number.unsettled) {
     Settle(earlier, counted.count(earlier) > 0, parallel_for);
   }

@@ -15,13 +15,13 @@
 
 #include "absl/status/status.h"
 #include "ops/kernels/parallel.h"
+#include "ops/parameter_server/clock.h"
 #include "ops/parameter_server/codec.h"
 #include "ops/parameter_server/message.h"
 #include "ops/parameter_server/rows.h"
 #include "tensorflow/core/framework/resource_base.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
-#include "tensorflow/core/platform/env.h"
 
 namespace tf_gc::parameter_server {
 
@@ -54,7 +54,7 @@ struct PulledVariable {
 // Thread-safe.
 class LocalModel : public tensorflow::ResourceBase {
  public:
-  explicit LocalModel(tensorflow::Env* env = tensorflow::Env::Default());
+  explicit LocalModel(Clock clock = SteadyMicros);
 
   std::string DebugString() const override { return "tf_gc local model"; }
 
@@ -198,7 +198,7 @@ class LocalModel : public tensorflow::ResourceBase {
       const MessageWriter::Entry& entry, const Sent& sent,
       const kernels::ParallelFor& parallel_for);
 
-  tensorflow::Env* const env_;
+  const Clock clock_;
   const uint64_t number_;  // random: no two workers round alike
 
   mutable std::mutex mutex_;  // of all that follows

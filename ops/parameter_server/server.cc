@@ -229,7 +229,7 @@ absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
   }
   Publication publication;
   Values values;
-  const uint64_t begin_micros = env_->NowMicros();
+  const uint64_t begin_micros = clock_();
   TF_GC_RETURN_IF_ERROR(PreparePublication(ids, &publication));
   if (publication.handles.empty()) return absl::OkStatus();
   TF_GC_RETURN_IF_ERROR(read(publication.handles, &values));
@@ -243,7 +243,7 @@ absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
   }
   updates_due_ -= publication.updates;
   updates_while_encoding_ = updates_due_;
-  const uint64_t encoding_micros = env_->NowMicros() - begin_micros;
+  const uint64_t encoding_micros = clock_() - begin_micros;
   next_version_micros_ = begin_micros + kVersionFactor * encoding_micros;
   model_.Publish(changes, step_ - updates_due_);
   for (auto& [number, channel] : channels_) EndRound(channel.get());
@@ -287,7 +287,7 @@ bool Server::IsVersionDue() const {
     return updates_due_ >= options_.updates_per_version;
   }
   return updates_due_ >= kVersionFactor * updates_while_encoding_ ||
-         env_->NowMicros() >= next_version_micros_;
+         clock_() >= next_version_micros_;
 }
 
 std::vector<Change> Server::Encode(const Values& values,
@@ -513,7 +513,7 @@ void Server::AdmitToRound(const Push& push, bool master, Channel* channel,
   if (channel->is_updating) {
     // Whoever was to make the update may have died.
     answer->ready = master && !channel->is_complete &&
-                    env_->NowMicros() >= channel->lease_end_micros;
+                    clock_() >= channel->lease_end_micros;
     leases_passed_on_ += answer->ready;
     if (answer->ready) Lease(channel);
     return;
@@ -532,9 +532,8 @@ void Server::AdmitToRound(const Push& push, bool master, Channel* channel,
 void Server::Lease(Channel* channel) const {
   channel->is_updating = true;
   channel->lease_end_micros =
-      env_->NowMicros() +
-      std::max(static_cast<uint64_t>(options_.lease_seconds * 1e6),
-               3 * channel->longest_micros);
+      clock_() + std::max(static_cast<uint64_t>(options_.lease_seconds * 1e6),
+                          3 * channel->longest_micros);
 }
 
 bool Server::BeginUpdate(uint32_t channel, int64_t round) {
@@ -543,7 +542,7 @@ bool Server::BeginUpdate(uint32_t channel, int64_t round) {
     std::lock_guard<std::mutex> lock(mutex_);
     const std::shared_ptr<Channel> found = FindChannel(channel);
     if (round < found->number) return false;
-    found->began_micros = env_->NowMicros();
+    found->began_micros = clock_();
     Lease(found.get());
     closed = found->round;
   }
@@ -659,7 +658,7 @@ absl::Status Server::PublishRound(uint32_t channel, int64_t round,
   model_.Publish(changes, step_);
   Channel* const ended = FindChannel(channel).get();
   if (ended->began_micros > 0) {
-    const uint64_t micros = env_->NowMicros() - ended->began_micros;
+    const uint64_t micros = clock_() - ended->began_micros;
     ended->longest_micros = std::max(ended->longest_micros, micros);
   }
   ended->number = round + 1;

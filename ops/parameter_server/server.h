@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "ops/kernels/parallel.h"
+#include "ops/parameter_server/clock.h"
 #include "ops/parameter_server/message.h"
 #include "ops/parameter_server/parked_calls.h"
 #include "ops/parameter_server/published_model.h"
@@ -27,7 +28,6 @@
 #include "tensorflow/core/framework/resource_base.h"
 #include "tensorflow/core/framework/resource_handle.h"
 #include "tensorflow/core/framework/tensor.h"
-#include "tensorflow/core/platform/env.h"
 #include "tensorflow/core/platform/refcount.h"
 
 namespace tf_gc::parameter_server {
@@ -103,9 +103,8 @@ struct Answer {
 // Thread-safe.
 class Server : public tensorflow::ResourceBase {
  public:
-  explicit Server(const ServerOptions& options,
-                  tensorflow::Env* env = tensorflow::Env::Default())
-      : options_(options), env_(env) {}
+  explicit Server(const ServerOptions& options, Clock clock = SteadyMicros)
+      : options_(options), clock_(std::move(clock)) {}
 
   std::string DebugString() const override { return "tf_gc server"; }
 
@@ -315,7 +314,7 @@ class Server : public tensorflow::ResourceBase {
   void EndRound(Channel* channel);
 
   const ServerOptions options_;
-  tensorflow::Env* const env_;
+  const Clock clock_;
   ParkedCalls parked_calls_;
   mutable TensorPool pool_;
 

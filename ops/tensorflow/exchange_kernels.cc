@@ -46,7 +46,7 @@ class PlainExchangeOp : public ExchangeOp {
  public:
   explicit PlainExchangeOp(OpKernelConstruction* context)
       : ExchangeOp(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("max_bytes", &max_bytes_));
+    OP_REQUIRES_OK(context, ReadMaxBytes(context, &max_bytes_));
   }
 
  protected:

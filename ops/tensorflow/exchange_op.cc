@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "ops/collectives/patience.h"
+#include "ops/collectives/plain_exchange.h"
 #include "ops/tensorflow/collective_transport.h"
 #include "ops/tensorflow/handles.h"
 #include "tsl/profiler/lib/traceme.h"
@@ -83,6 +84,15 @@ absl::Status Abort(OpKernelContext* context, const absl::Status& status) {
 }
 
 }  // namespace
+
+absl::Status ReadMaxBytes(OpKernelConstruction* context, int64_t* max_bytes) {
+  TF_RETURN_IF_ERROR(context->GetAttr("max_bytes", max_bytes));
+  if (*max_bytes >= 0 && *max_bytes <= kMaxPlainBytes) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "max_bytes must be in 0 ... ", kMaxPlainBytes, ", got ", *max_bytes));
+}
 
 ExchangeOp::ExchangeOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
   OP_REQUIRES_OK(context, context->GetAttr("group_key", &group_key_));

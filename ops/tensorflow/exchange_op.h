@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "ops/collectives/mailbox.h"
 #include "ops/tensorflow/bucket.h"
 #include "tensorflow/core/framework/collective.h"
@@ -22,6 +23,10 @@ struct Session {
   // messages are counted without it.
   Traffic traffic;
 };
+
+// The attribute `max_bytes` of messages of plain bytes.
+absl::Status ReadMaxBytes(tensorflow::OpKernelConstruction* context,
+                          int64_t* max_bytes);
 
 // Runs on a thread of the collective executor's unbounded queue, resolves the
 // group, and calls the subclass's Run while no other exchange of the bucket is

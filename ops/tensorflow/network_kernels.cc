@@ -64,7 +64,7 @@ class ExchangeProbeOp : public ExchangeOp {
  public:
   explicit ExchangeProbeOp(OpKernelConstruction* context)
       : ExchangeOp(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("max_bytes", &max_bytes_));
+    OP_REQUIRES_OK(context, ReadMaxBytes(context, &max_bytes_));
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "ops/kernels/denormals.h"
 #include "ops/tensorflow/bucket.h"
 #include "ops/tensorflow/handles.h"
 #include "ops/tensorflow/inputs.h"
@@ -57,10 +58,31 @@ absl::Status ReadRows(const Tensor& indices, const Tensor& values, int i,
   return absl::OkStatus();
 }
 
+// The variables' shapes. The op's shape function, which checks the same, is not
+// called eagerly.
+absl::Status ReadShapes(OpKernelConstruction* context,
+                        std::vector<TensorShape>* shapes) {
+  int variables;
+  TF_RETURN_IF_ERROR(context->GetAttr("N", &variables));
+  TF_RETURN_IF_ERROR(context->GetAttr("shapes", shapes));
+  if (static_cast<int>(shapes->size()) != variables) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shapes must be one for each of ", variables,
+                     " variables, got ", shapes->size()));
+  }
+  for (size_t i = 0; i < shapes->size(); ++i) {
+    if ((*shapes)[i].dims() < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("shapes[", i, "] must have rows, got []"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 class PackRowsOp : public OpKernel {
  public:
   explicit PackRowsOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("shapes", &shapes_));
+    OP_REQUIRES_OK(context, ReadShapes(context, &shapes_));
     OP_REQUIRES_OK(context, context->GetAttr("bits", &bits_));
     OP_REQUIRES(context, IsRowBits(bits_),
                 absl::InvalidArgumentError(absl::StrCat(
@@ -131,10 +153,11 @@ class PackRowsOp : public OpKernel {
 class SumPackedRowsOp : public OpKernel {
  public:
   explicit SumPackedRowsOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("shapes", &shapes_));
+    OP_REQUIRES_OK(context, ReadShapes(context, &shapes_));
   }
 
   void Compute(OpKernelContext* context) override {
+    const kernels::KeepDenormals keep_denormals;
     OpOutputList indices, values;
     OP_REQUIRES_OK(context, context->output_list("indices", &indices));
     OP_REQUIRES_OK(context, context->output_list("values", &values));

@@ -3,6 +3,8 @@
 
 #include "ops/collectives/thc_all_reduce.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -24,6 +26,8 @@ using Floats = std::vector<float>;
 using kernels::Seed;
 using kernels::SingleThread;
 using kernels::ThcBlocks;
+using ::testing::Contains;
+using ::testing::Ne;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kTruncation = 2.15f;
@@ -270,6 +274,25 @@ TEST(ThcAllReduceTest, WhatRoundingTakesStaysInTheResiduals) {
     }
   };
   ExpectReduces(3, {5000}, {.divisor = 3, .round = round});
+}
+
+TEST(ThcAllReduceTest, ThreadsThatFlushDenormalsChangeNothing) {
+  Ranks ranks = MakeRanks(2, {3000});
+  for (Rank& rank : ranks) {
+    for (float& value : rank.gradients[0]) value *= 1e-38f;
+    for (float& value : rank.residuals[0]) value *= 1e-38f;
+  }
+  InProcessNetwork network(ranks.size());
+  for (const absl::Status& status :
+       RunRanks(ranks.size(), &network, [&](int rank) {
+         const unsigned flush = _MM_FLUSH_ZERO_MASK | _MM_DENORMALS_ZERO_MASK;
+         if (rank == 0) _mm_setcsr(_mm_getcsr() | flush);
+         return RunRank(&ranks[rank], Options(), network.transport(rank));
+       })) {
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  EXPECT_EQ(ranks[0].gradients, ranks[1].gradients);
+  EXPECT_THAT(ranks[0].gradients[0], Contains(Ne(0)));
 }
 
 TEST(ThcAllReduceTest, EmptyBucketIsReduced) { ExpectReduces(3, {0, 0}, {}); }

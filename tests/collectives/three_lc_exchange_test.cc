@@ -1,5 +1,7 @@
 // The exchange compressed with 3LC, against a slow one of scalars.
 
+#include <immintrin.h>
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -87,6 +89,11 @@ absl::Status RunRank(Rank* rank, const Options& options, uint32_t round,
   InPieces<ThreeLcHop> hop(options.piece_values, &variables, options.scaling,
                            options.divisor, commit);
   return AllReduce(sizes, round, transport, &hop);
+}
+
+// As many of TensorFlow's threads do.
+void FlushDenormals() {
+  _mm_setcsr(_mm_getcsr() | _MM_FLUSH_ZERO_MASK | _MM_DENORMALS_ZERO_MASK);
 }
 
 std::vector<absl::Status> ExchangeUnderFault(
@@ -426,6 +433,28 @@ TEST(ThreeLcExchangeOfManyTest, ScalesInUnitsAreThoseOfAllValues) {
     ReferenceExchange(&expected, options);
     ExpectSameBits(ranks, expected);
   }
+}
+
+TEST(ThreeLcExchangeOfManyTest, ThreadsThatFlushDenormalsChangeNothing) {
+  Options options = {ThreeLcScaling(0.9f, Of::kMean)};
+  options.units = {Floats(30 + 20, 1.0f)};
+  options.rows = {30};
+  Ranks ranks = MakeRanks(2, {600});
+  for (Rank& rank : ranks) {
+    for (float& value : rank.gradients[0]) value *= 1e-39f;
+    for (float& value : rank.residuals[0]) value *= 1e-39f;
+  }
+  Ranks expected = ranks;
+  InProcessNetwork network(ranks.size());
+  for (const absl::Status& status :
+       RunRanks(ranks.size(), &network, [&](int rank) {
+         if (rank == 0) FlushDenormals();
+         return RunRank(&ranks[rank], options, 0, network.transport(rank));
+       })) {
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  ReferenceExchange(&expected, options);
+  ExpectSameBits(ranks, expected);
 }
 
 TEST_P(ThreeLcExchangeTest, InputsAndResidualsAreDeliveredOrStillResiduals) {

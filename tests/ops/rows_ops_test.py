@@ -138,6 +138,14 @@ class RowsTest(OpTestCase):
             arguments = {"shapes": [[9, 2]], **arguments}
             self.assert_invalid(message, lambda a=arguments: _pack(**a))
 
+    def test_shapes_that_do_not_fit_are_refused_eagerly_too(self):
+        row = np.ones([1, 2], np.float32)
+        gradients = [([0], row), ([0], row)]
+        for message, shapes in ("one for each of 2", [[9, 2]]), ("must have rows", [[9, 2], []]):
+            self.assert_invalid(message, lambda s=shapes: _pack(gradients, shapes=s))
+        message = _pack(gradients[:1], shapes=[[9, 2]])
+        self.assert_invalid("must have rows", _sum, [message], [[]])
+
     def test_bytes_that_no_worker_has_sent_are_data_loss(self):
         message = _pack([([1, 4], np.ones([2, 2], np.float32))], bits=8, shapes=[[9, 2]]).numpy()
         head, scales = 5, message.size - 8

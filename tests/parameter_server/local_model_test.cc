@@ -680,8 +680,8 @@ TEST(LocalModelTest, MessagesAreThoseOfTheDocumentation) {
 TEST(LocalModelTest, PatienceIsThatOfTheLastStepOnThisModel) {
   const VariableInfo variable = MakeVariable(1, {2});
   Fixture fixture({variable});
-  FakeEnv env;
-  const Resource<LocalModel> model(new LocalModel(&env));
+  FakeClock clock;
+  const Resource<LocalModel> model(new LocalModel(clock));
   const auto pull = [&] {
     int64_t version, step;
     const Buffer message = Pull(model->Request({1}), {1}, fixture.server());
@@ -693,7 +693,7 @@ TEST(LocalModelTest, PatienceIsThatOfTheLastStepOnThisModel) {
     ExpectOk(model->EncodePush(0, {{1, &variable.push, 1, 0, ToTensor({1, 2})}},
                                {}, SingleThread, To(&message)));
     EXPECT_EQ(model->Request({1}).patience_micros, 0);
-    env.now += 1000;
+    clock.now += 1000;
     ExpectOk(model->SettlePush(message.data(), message.size(), accepted, {},
                                SingleThread));
   };
@@ -701,13 +701,13 @@ TEST(LocalModelTest, PatienceIsThatOfTheLastStepOnThisModel) {
   EXPECT_EQ(patience(), 0);
   pull();
   EXPECT_EQ(patience(), 0);
-  env.now += 3000;
+  clock.now += 3000;
   push(true);
-  env.now += 500;
+  clock.now += 500;
   EXPECT_EQ(patience(), 4000);
   pull();  // nothing new, after some waiting
   EXPECT_EQ(patience(), 0);
-  env.now += 2000;
+  clock.now += 2000;
   push(false);
   EXPECT_EQ(patience(), 3000);
   fixture.Set(1, {5, 6});
@@ -743,6 +743,12 @@ TEST(LocalModelTest, WrongGradientsAreInvalidAndChangeNothing) {
   ExpectInvalid(encode({good}, {}), "residual of 3 values");
   ExpectInvalid(encode({}, {{1, Indices({0}), ToTensor({1, 2}, {1, 2})}}),
                 "rows of another length");
+  // Behind the table's rows is nothing that packed rows can say.
+  model->WriteResidual(1, Zeros(2000000));
+  ExpectInvalid(encode({}, {{1, Indices({0}), ToTensor({1, 2}, {1, 2}),
+                             /*rows=*/2, /*bits=*/8}}),
+                "residual of 1000000 rows, got 2");
+  model->WriteResidual(1, ToTensor({1, 2, 3}));
   const CodecSpec units = Spec("three_lc rows=3 decay=0.5");
   ExpectInvalid(encode({{2, &units, 1, 0, ToTensor({1, 2})}}, {}),
                 "variable 2 has 3 rows");

@@ -46,7 +46,7 @@ class Fixture {
  public:
   Fixture(const std::vector<VariableInfo>& variables,
           const ServerOptions& options)
-      : variables_(variables), server_(new Server(options, &env_)) {
+      : variables_(variables), server_(new Server(options, clock_)) {
     for (const VariableInfo& variable : variables_) {
       ExpectOk(server_->AddVariable(variable, {}));
       values_[variable.id] = Zeros(variable.size());
@@ -56,7 +56,7 @@ class Fixture {
 
   Server* operator->() { return server_.get(); }
   Server* server() { return server_.get(); }
-  FakeEnv& env() { return env_; }
+  FakeClock& clock() { return clock_; }
 
   Worker MakeWorker() {
     Worker worker(variables_);
@@ -103,7 +103,7 @@ class Fixture {
 
  private:
   const std::vector<VariableInfo> variables_;
-  FakeEnv env_;
+  FakeClock clock_;
   const Resource<Server> server_;
   Values values_;
 };
@@ -176,15 +176,15 @@ TEST(ServerTest, LeasesArePassedOn) {
     EXPECT_FALSE(outcome.accepted);
     return outcome.ready;
   };
-  fixture.env().now += 1999999;
+  fixture.clock().now += 1999999;
   EXPECT_FALSE(is_ready(true));
-  fixture.env().now += 1;
+  fixture.clock().now += 1;
   EXPECT_FALSE(is_ready(false));
   EXPECT_TRUE(is_ready(true));
   EXPECT_FALSE(is_ready(true));  // a new lease
   EXPECT_EQ(fixture.Mean(late), (Floats{1, 2}));
   EXPECT_EQ(fixture->Statistics().leases_passed_on, 1);
-  fixture.env().now += 2000000;
+  fixture.clock().now += 2000000;
   EXPECT_TRUE(is_ready(true));
   EXPECT_EQ(fixture.EndUpdate(), 2);
 }
@@ -194,7 +194,7 @@ TEST(ServerTest, ALeaseIsOfOneRound) {
   Worker slow = fixture.MakeWorker(), other = fixture.MakeWorker();
   const Answer first = Accumulate(slow.Push({{1, 2}}), fixture.server());
   EXPECT_TRUE(first.ready);
-  fixture.env().now += 2000000;
+  fixture.clock().now += 2000000;
   const Answer second = Accumulate(other.Push({{5, 5}}), fixture.server());
   EXPECT_TRUE(second.ready);
   EXPECT_EQ(second.round, first.round);
@@ -224,7 +224,7 @@ TEST(ServerTest, LeasesAreThreeTimesTheLongestUpdate) {
     const Answer answer = Accumulate(worker.Push({{1, 2}}), fixture.server());
     EXPECT_TRUE(answer.ready);
     EXPECT_TRUE(fixture->BeginUpdate(0, answer.round));
-    fixture.env().now += seconds * 1000000;
+    fixture.clock().now += seconds * 1000000;
     const Values none;
     int64_t version;
     ExpectOk(fixture->EndUpdate(0, answer.round, {}, ReadFrom(&none),
@@ -232,9 +232,9 @@ TEST(ServerTest, LeasesAreThreeTimesTheLongestUpdate) {
     worker.Follow(fixture.server());
   }
   EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).ready);
-  fixture.env().now += 17999999;
+  fixture.clock().now += 17999999;
   EXPECT_FALSE(Accumulate(worker.Push({{1, 2}}), fixture.server()).ready);
-  fixture.env().now += 1;
+  fixture.clock().now += 1;
   EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).ready);
 }
 
@@ -243,16 +243,16 @@ TEST(ServerTest, APassedOnLeaseDoesNotShortenAnUpdate) {
   Worker worker = fixture.MakeWorker();
   const Answer answer = Accumulate(worker.Push({{1, 2}}), fixture.server());
   EXPECT_TRUE(fixture->BeginUpdate(0, answer.round));
-  fixture.env().now += 5000000;
+  fixture.clock().now += 5000000;
   EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).ready);
-  fixture.env().now += 1000000;
+  fixture.clock().now += 1000000;
   const Values none;
   int64_t version;
   ExpectOk(fixture->EndUpdate(0, answer.round, {}, ReadFrom(&none),
                               SingleThread, &version));
   worker.Follow(fixture.server());
   EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).ready);
-  fixture.env().now += 17999999;
+  fixture.clock().now += 17999999;
   EXPECT_FALSE(Accumulate(worker.Push({{1, 2}}), fixture.server()).ready);
 }
 
@@ -484,7 +484,7 @@ TEST(ServerTest, PullsAndUpdatesDoNotWaitForAnEncoding) {
   fixture.EndUpdate();
   const auto encode_while_two_updates_are_made =
       [&](const std::vector<Server::Handle>&, Values*) {
-        fixture.env().now += 100;
+        fixture.clock().now += 100;
         const int64_t version = fixture->Statistics().version;
         std::thread others([&] {
           for (int i = 0; i < 2; ++i) {
@@ -510,11 +510,11 @@ TEST(ServerTest, PullsAndUpdatesDoNotWaitForAnEncoding) {
   fixture.EndUpdate();
   EXPECT_EQ(refresh(encode_while_two_updates_are_made), 4);
   // Nor does a version wait longer than three times as long as that took.
-  fixture.env().now += 299;
+  fixture.clock().now += 299;
   EXPECT_EQ(refresh(ReadFrom(&none)), 4);
-  fixture.env().now += 1;
+  fixture.clock().now += 1;
   EXPECT_EQ(refresh(ReadFrom(&none)), 5);
-  fixture.env().now += 1000;
+  fixture.clock().now += 1000;
   EXPECT_EQ(refresh(ReadFrom(&none)), 5);  // nothing has changed
 }
 

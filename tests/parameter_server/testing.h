@@ -19,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/parameter_server/buffers.h"
+#include "ops/parameter_server/clock.h"
 #include "ops/parameter_server/codec.h"
 #include "ops/parameter_server/local_model.h"
 #include "ops/parameter_server/message.h"
@@ -27,7 +28,6 @@
 #include "ops/parameter_server/variable.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
-#include "tensorflow/core/platform/env.h"
 #include "tests/kernels/testing.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -49,11 +49,10 @@ inline constexpr char kThc[] =
     "table=0,1,2,3";
 
 // A clock that stands till it is told to go on.
-class FakeEnv : public tensorflow::EnvWrapper {
- public:
-  FakeEnv() : EnvWrapper(tensorflow::Env::Default()) {}
-
-  uint64_t NowMicros() const override { return now; }
+struct FakeClock {
+  operator Clock() const {
+    return [this] { return now.load(); };
+  }
 
   std::atomic<uint64_t> now{1000000};
 };

@@ -47,7 +47,7 @@ class Training {
                                  setting.start_step),
                     MakeVariable(2, {5}),
                     MakeVariable(3, {6, 2}, "float32", setting.pull)}),
-        server_(new Server(setting.options, &env_)),
+        server_(new Server(setting.options, clock_)),
         balance_(variables_.size()) {
     for (const VariableInfo& variable : variables_) {
       ExpectOk(server_->AddVariable(variable, {}));
@@ -214,7 +214,7 @@ class Training {
 
   std::mt19937 generator_;
   const std::vector<VariableInfo> variables_;
-  FakeEnv env_;  // updates take no time, and so have no lease
+  FakeClock clock_;  // updates take no time, and so have no lease
   const Resource<Server> server_;
   Values values_;
   std::vector<Worker> workers_;
