@@ -10,7 +10,9 @@
 namespace tf_gc {
 namespace {
 
+// What travels along a tree, at most, and for each rank.
 constexpr int64_t kMaxTreeBytes = int64_t{1} << 16;
+constexpr int64_t kTreeBytesPerRank = int64_t{1} << 11;
 
 bool RunsOn(const Hop& hop, TopologyKind topology) {
   const std::vector<TopologyKind> kinds = hop.topologies();
@@ -39,8 +41,9 @@ absl::Status Run(const Topology& topology, Exchange* exchange) {
 
 }  // namespace
 
-Topology DefaultTopology(const Hop& hop, int64_t bytes) {
-  const bool is_tree = bytes <= kMaxTreeBytes && hop.suits_trees();
+Topology DefaultTopology(const Hop& hop, int64_t bytes, int ranks) {
+  const int64_t most = std::min(kMaxTreeBytes, ranks * kTreeBytesPerRank);
+  const bool is_tree = bytes <= most && hop.suits_trees();
   return {is_tree ? TopologyKind::kTree : hop.topologies().front()};
 }
 

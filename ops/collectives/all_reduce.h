@@ -24,10 +24,10 @@ absl::Status AllReduce(const std::vector<int64_t>& sizes,
                        std::vector<VariableTraffic>* traffic);
 
 // The topology for a bucket of so many bytes where nobody has chosen one: a
-// tree, if it suits the hop and they are few (64 KiB at most), so that the
-// number of messages counts more than how often values travel; else the first
-// that the hop runs on.
-Topology DefaultTopology(const Hop& hop, int64_t bytes);
+// tree, if it suits the hop and they are few (2 KiB for each rank, and 64 KiB
+// at most), so that the number of messages counts more than how many hops there
+// are and how often values travel; else the first that the hop runs on.
+Topology DefaultTopology(const Hop& hop, int64_t bytes, int ranks);
 
 // One rank's side on one topology.
 

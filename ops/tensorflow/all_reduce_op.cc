@@ -51,8 +51,8 @@ absl::Status AllReduceOp::Run(tensorflow::OpKernelContext* context,
   return AllReduce(context, [&](Hop* hop) {
     std::vector<VariableTraffic> traffic;
     TF_RETURN_IF_ERROR(tf_gc::AllReduce(
-        sizes, DefaultTopology(*hop, bytes), session->rank, session->ranks,
-        session->round, hop, session->mailbox, &traffic));
+        sizes, DefaultTopology(*hop, bytes, session->ranks), session->rank,
+        session->ranks, session->round, hop, session->mailbox, &traffic));
     session->traffic.steps = 1;
     for (size_t v = 0; v < sizes.size(); ++v) {
       session->traffic.values_sent[v] = traffic[v].values;

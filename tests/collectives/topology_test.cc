@@ -130,16 +130,20 @@ TEST(TopologyTest, FewBytesTakeATreeWhereTheHopRunsOnOne) {
   std::vector<FeedbackVariable> variables = {
       {1, &value, &value, &value, &value}};
   ThreeLcHop three_lc(&variables, 1, 1, nullptr);
-  EXPECT_EQ(DefaultTopology(exact, 1 << 16).kind, TopologyKind::kTree);
-  EXPECT_EQ(DefaultTopology(exact, (1 << 16) + 1).kind, TopologyKind::kSharded);
-  EXPECT_EQ(DefaultTopology(three_lc, 4).kind, TopologyKind::kSharded);
+  for (const auto& [ranks, most] :
+       {std::pair{2, 1 << 12}, {4, 1 << 13}, {32, 1 << 16}, {100, 1 << 16}}) {
+    EXPECT_EQ(DefaultTopology(exact, most, ranks).kind, TopologyKind::kTree);
+    EXPECT_EQ(DefaultTopology(exact, most + 1, ranks).kind,
+              TopologyKind::kSharded);
+  }
+  EXPECT_EQ(DefaultTopology(three_lc, 4, 2).kind, TopologyKind::kSharded);
   Eigen::half half{};
   Exact<Eigen::half> narrow = {&half, &half};
   const ExactHop gradients({Exact<float>{&value, &value}, narrow});
-  EXPECT_EQ(DefaultTopology(gradients, 6).kind, TopologyKind::kSharded);
+  EXPECT_EQ(DefaultTopology(gradients, 6, 2).kind, TopologyKind::kSharded);
   narrow.is_statistic = true;
   const ExactHop statistics({Exact<float>{&value, &value}, narrow});
-  EXPECT_EQ(DefaultTopology(statistics, 6).kind, TopologyKind::kTree);
+  EXPECT_EQ(DefaultTopology(statistics, 6, 2).kind, TopologyKind::kTree);
 }
 
 TEST(TopologyTest, RowsMustMakeATorusOfTheWorkers) {

@@ -21,6 +21,10 @@ _PRELOADED = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "loop
 # How many threads one of TensorFlow's ops may use, unless the program itself says so.
 _THREADS = "TF_NUM_INTRAOP_THREADS"
 
+# What glibc keeps at the end of each heap; as large as heaps of threads become, so that none is
+# given back. Nothing is taken from the system before it is used.
+_KEPT_MEMORY = {"MALLOC_TOP_PAD_": str(64 << 20)}
+
 _PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 _PR_SET_PDEATHSIG = 1
 
@@ -125,8 +129,11 @@ def _die_with_parent(parent: int) -> Callable[[], None]:
 def task_environment(
     cluster: dict[str, list[str]], task: Task, variables: Mapping[str, str]
 ) -> dict[str, str]:
-    """Returns this process's environment with TF_CONFIG and `variables`, and without proxies."""
+    """Returns this process's environment with TF_CONFIG and `variables`, without proxies, and with
+    memory kept (see `keep_memory`).
+    """
     environment = {**os.environ, **variables}
+    keep_memory(environment)
     remove_proxies(environment)
     config = {"cluster": cluster, "task": {"type": task.type, "index": task.index}}
     environment["TF_CONFIG"] = json.dumps(config)
@@ -144,6 +151,16 @@ def share_of_cores(processes: int) -> dict[str, str]:
     if processes == 1 or _THREADS in os.environ:
         return {}
     return {_THREADS: str(max(1, len(os.sched_getaffinity(0)) // processes))}
+
+
+def keep_memory(environment: MutableMapping[str, str]) -> None:
+    """Has glibc keep the memory of one step for the next, unless the environment tunes it already.
+
+    By itself glibc gives the end of a heap back to the system as soon as it is free. TensorFlow
+    frees a step's tensors and allocates them again: each page of them, each step, is a page fault.
+    """
+    if not any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in environment):
+        environment.update(_KEPT_MEMORY)
 
 
 def keep_to_loopback(environment: MutableMapping[str, str], address: str) -> bool:
