@@ -44,6 +44,8 @@ def check_may_choose():
 # Of how many steps one measures links while plans are tried, and later: two transfers for each
 # message are a good part of a small step, and of one that waits for latency.
 _TRYING_STEPS_PER_MEASUREMENT, _STEPS_PER_MEASUREMENT = 4, 16
+# The same of reports, when nothing is tried.
+_REPORTS_PER_MEASUREMENT = 8
 
 
 class Adaptation:
@@ -91,6 +93,7 @@ class Adaptation:
             self._step = _variable(np.int64(0))
             self._steps = _variable(np.float32(1))
             self._is_settled = _variable(False)
+            self._reports = _variable(np.int64(0))
             self._wants_gain = _variable(False)
             self._ratio = _variable(np.float32(1))
             self._choices = _variable(np.zeros(len(buckets), np.int32))
@@ -185,8 +188,11 @@ class Adaptation:
 
     def _exchange_reports(self, step):
         """Returns whether residuals were restored on any worker."""
-        # These messages are so short that all of what they take is latency.
-        ops.begin_step(self._exchange.bucket, step, measures_links=True)
+        # These messages are so short that all of what they take is latency. Where it is measured
+        # they take longer than gradients may, and the step waits for them.
+        reports = self._reports.assign_add(1)
+        measures = ~self._is_settled.read_value() | (reports % _REPORTS_PER_MEASUREMENT == 0)
+        ops.begin_step(self._exchange.bucket, step, measures_links=measures)
         sizes = (len(Report._fields), len(self._ratios), len(Decision._fields), len(self._clean))
         own = tf.numpy_function(self._row, [], tf.float64)
         rows = self._exchange.all_gather(tf.ensure_shape(own, [sum(sizes)]))

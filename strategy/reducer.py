@@ -160,9 +160,8 @@ class GradientReducer:
             of_squares = tf.concat(squares, 0)
             for entry, units in zip(measured, statistics.units(), strict=True):
                 entry.units = units
-            if are_used is None:  # else they are there when all gradients are
-                for entry, own in zip(shared, squares, strict=True):
-                    entry.squares = own
+            for entry, own in zip(shared, squares, strict=True):
+                entry.squares = own
         # What is known last is first, as buckets are formed from the last on.
         entries.insert(0, _Entry(of_squares, statistics, Uncompressed()))
         of_squares, *reduced = self._reduce_entries(entries, *options)

@@ -13,6 +13,8 @@ from absl import logging
 from tf_gc.strategy.gradients import with_values
 from tf_gc.strategy.variables import unwrap
 
+from tf_gc.compressors import scales
+
 _ATTRIBUTE = "_tf_gc_second_moment"
 # What `use_in` replaces.
 _FUNCTIONS = ("update_step", "_adamw_update_step")
@@ -49,7 +51,9 @@ def scale(gradient, scaled):
     second_moment = of(gradient)
     if second_moment is None or scaled is gradient:
         return
-    before, after = (tf.reduce_sum(tf.square(tf.cast(g, tf.float32))) for g in (gradient, scaled))
+    before, after = (
+        scales.total(tf.reshape(tf.square(tf.cast(g, tf.float32)), [-1])) for g in (gradient, scaled)
+    )
     attach(scaled, second_moment * tf.math.divide_no_nan(after, before))
 
 

@@ -243,6 +243,7 @@ class LeaderTest(absltest.TestCase):
         worker_0 = leader.Leader(chooser)
         report = leader.Report(world.network.latency, world.network.bandwidth, False)
         times, now, due = np.zeros(leader.MOST_STEPS + 4), 1.0, 0
+        self.decisions = []
         choices, used = (0,), []
         for step in range(steps):
             times[step % times.size] = now
@@ -254,6 +255,7 @@ class LeaderTest(absltest.TestCase):
             worker_0.hear(step, [report] * 4, np.zeros([4, 0]), times)
             choices = tuple(next_choices)
             due = step + (decision.steps if decision else 1)
+            self.decisions += [decision] if decision else []
         worker_0.decision()
         return used
 
@@ -271,6 +273,13 @@ class LeaderTest(absltest.TestCase):
         world = _World(Network(1e-4, 1e9), [1_000_000], computation=0.2, wrong={"THC": 30})
         used = self._train(world, Chooser(self._SYSTEMS, world.sizes, 4), 100)
         self.assertEqual(used.count((1,)), 5)
+
+
+    def test_long_steps_have_no_report_each_where_nothing_is_tried(self):
+        world = _World(Network(1e-4, 1e9), [1_000_000], computation=2.0)
+        self._train(world, Chooser(self._SYSTEMS, world.sizes, 4), 200)
+        self.assertEqual({d.steps for d in self.decisions if not d.is_settled}, {1, 3})
+        self.assertEqual({d.steps for d in self.decisions if d.is_settled}, {4})
 
 
 class ServersTest(absltest.TestCase):

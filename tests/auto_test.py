@@ -179,6 +179,20 @@ class ArgumentsTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, name):
             tf_gc.Auto(**arguments)
 
+    def test_lists_are_taken_as_tuples(self):
+        auto = tf_gc.Auto(systems=[None, tf_gc.THC()], ratios=[0.1, 0.01])
+        self.assertEqual(auto, tf_gc.Auto(systems=(None, tf_gc.THC()), ratios=(0.1, 0.01)))
+        self.assertEqual(hash(auto), hash(auto))
+
+    @parameterized.parameters(
+        ({"systems": tf_gc.ThreeLC()}, "systems must be a tuple or None, got ThreeLC"),
+        ({"ratios": 0.1}, "ratios must be a tuple or None, got 0.1"),
+        ({"systems": (tf_gc.ScaleCom(100, beta=0.1),)}, "beta, which must be 1.0, got ScaleCom"),
+    )
+    def test_what_cannot_be_chosen_from_is_named(self, arguments, message):
+        with self.assertRaisesRegex(ValueError, message):
+            tf_gc.Auto(**arguments)
+
     def test_without_pymoo_ar_top_k_is_left_out(self):
         self.assertLen(tf_gc.Auto().candidates(squares=False), 5)
         with mock.patch.object(importlib.util, "find_spec", return_value=None):

@@ -234,6 +234,12 @@ class RandomChoiceTest(parameterized.TestCase):
             self.assertTrue(sent[values >= upper].all())
 
 
+    def test_ms_top_k_sends_values_whose_magnitudes_have_no_finite_sum(self):
+        values = np.full([_WORKERS, 30, 40], 1e37, np.float32)
+        delivered = one(shared_cluster(_WORKERS).run(programs.given, tf_gc.MSTopK(0.05), values))
+        self.assertGreaterEqual(np.max(delivered), 1e37)
+
+
 class UnbiasedTest(parameterized.TestCase):
     """The mean of many steps with the same gradients is their sum."""
 
@@ -353,7 +359,8 @@ class ZeroTest(absltest.TestCase):
 
 class HyperparameterTest(parameterized.TestCase):
     @parameterized.parameters(
-        (tf_gc.TernGrad, {"clip": 0}, "clip must be None, or greater than 0, got 0"),
+        (tf_gc.TernGrad, {"clip": 0}, "clip must be None, or greater than 0 and finite, got 0"),
+        (tf_gc.TernGrad, {"clip": float("inf")}, "clip must be None, .* and finite, got inf"),
         (tf_gc.SampledTopK, {"ratio": 1.5}, r"ratio must be in \(0, 1\], got 1.5"),
         (tf_gc.SampledTopK, {"samples": 0}, "samples must be an integer, 1 or more, got 0"),
         (tf_gc.LocalSteps, {"period": 1.5}, "period must be an integer, 1 or more, got 1.5"),

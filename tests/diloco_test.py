@@ -4,6 +4,7 @@ import dataclasses
 import tempfile
 
 import diloco_programs as programs
+import keras
 import numpy as np
 import strategy_programs
 from absl.testing import absltest, parameterized
@@ -55,6 +56,16 @@ class Reference:
         )
         for copy in self.copies:
             copy[name] = self.theta[name]
+
+
+class WithoutClusterTest(absltest.TestCase):
+    def test_a_program_without_tf_config_takes_outer_steps(self):
+        strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.DiLoCo(2))
+        with strategy.scope():
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+        history = model.fit(np.ones([8, 3]), np.ones([8, 1]), batch_size=2, epochs=2, verbose=0)
+        self.assertLess(history.history["loss"][1], history.history["loss"][0])
 
 
 def assert_close(values, expected, tolerance=1e-5):

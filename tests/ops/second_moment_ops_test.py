@@ -3,10 +3,11 @@
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
+from tf_gc.strategy import second_moments
 
 from tests import second_moment_reference as reference
 from tests import testing
-from tests.ops.op_testing import MODES, OpTestCase
+from tests.ops.op_testing import MODES, OpTestCase, run_on_threads
 from tf_gc import ops
 
 _NAN = float("nan")
@@ -168,6 +169,22 @@ class SpreadUnitsTest(OpTestCase):
         self.assert_invalid("7 values", ops.spread_units, [tf.ones([6])], [3], [12])
         self.assert_invalid("sizes must be 1", ops.spread_units, [tf.ones([6])], [3], [12, 3])
         self.assert_invalid("negative", ops.spread_units, [tf.ones([6])], [3], [-3])
+
+
+class ScaleTest(OpTestCase):
+    """What a gradient that is clipped after its reduction does to its second moment."""
+
+    def test_any_number_of_threads_gives_the_same_bits(self):
+        def scaled(gradient):
+            second_moments.attach(gradient, tf.ones([]))
+            shorter = gradient * 0.001
+            second_moments.scale(gradient, shorter)
+            return second_moments.of(shorter)
+
+        for seed in range(8):
+            gradient = testing.gaussian((2048, 1024), seed)
+            one, eight = (run_on_threads(threads, scaled, gradient) for threads in (1, 8))
+            np.testing.assert_array_equal(one, eight)
 
 
 if __name__ == "__main__":

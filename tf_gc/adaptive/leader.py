@@ -18,6 +18,7 @@ from tf_gc.adaptive.run_record import ControlPoint, RunRecord
 # reports after the step that tells enough of it.
 _TRYING_SECONDS, _SECONDS = 0.15, 0.3
 _FIRST_STEPS, MOST_STEPS = 3, 60  # the first: while it is not known how long steps take
+_LEAST_STEPS = 4  # when nothing is tried: of longer steps, reports would come in every one
 _REPORTS_PER_GAIN = 10
 
 
@@ -125,12 +126,13 @@ class Leader:
         typical = statistics.median(seconds) if seconds else None
         self._typical = typical or self._typical
         self._tell(step, typical, network)
-        apart = _SECONDS if self._chooser.is_settled else _TRYING_SECONDS
+        is_settled = self._chooser.is_settled
+        apart, least = (_SECONDS, _LEAST_STEPS) if is_settled else (_TRYING_SECONDS, 1)
         steps = apart / self._typical if self._typical else _FIRST_STEPS
         decision = Decision(
-            steps=round(min(max(steps, 1), MOST_STEPS)),
+            steps=round(min(max(steps, least), MOST_STEPS)),
             is_restored=any(report.is_restored for report in reports),
-            is_settled=self._chooser.is_settled,
+            is_settled=is_settled,
             wants_gain=self._reports % _REPORTS_PER_GAIN == 2,
             ratio=plan.ratio or 1.0,
         )

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib.util
+from types import NoneType
 
 import tensorflow as tf
 
@@ -64,6 +65,8 @@ class Auto(Compressor):
 
     def __post_init__(self):
         super().__post_init__()
+        for name in ("systems", "ratios"):
+            _make_tuple(self, name)
         for system in self.systems or ():
             _check_system(system)
         for ratio in self.ratios or ():
@@ -133,9 +136,22 @@ def _all_reduce(system, gradients, exchange):
     return system.all_reduce(gradients, dataclasses.replace(exchange, units=units))
 
 
+def _make_tuple(auto, name):
+    value = getattr(auto, name)
+    if isinstance(value, list):
+        object.__setattr__(auto, name, tuple(value))
+    elif not isinstance(value, (tuple, NoneType)):
+        raise ValueError(f"{name} must be a tuple or None, got {value!r}")
+
+
 def _check_system(system):
     if system is None:
         return
+    if getattr(system, "beta", 1.0) != 1.0:
+        raise ValueError(
+            "systems must leave to each other what they have not sent: tf_gc.ScaleCom keeps it times "
+            f"beta, which must be 1.0, got {system!r}"
+        )
     if (
         not isinstance(system, Compressor)
         or isinstance(system, Auto)

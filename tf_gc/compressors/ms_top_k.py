@@ -81,8 +81,9 @@ class MSTopK(FusedCompressor):
                 lambda: (middle, high, upper, middle),
             )
 
-        mean = tf.math.divide_no_nan(scales.total(magnitudes), float(magnitudes.shape[0]))
         largest = tf.maximum(tf.reduce_max(magnitudes), 0.0)
+        mean = tf.math.divide_no_nan(scales.total(magnitudes), float(magnitudes.shape[0]))
+        mean = tf.minimum(mean, largest)  # where their sum overflows
         _, _, upper, lower = tf.while_loop(
             lambda *_: True,
             halve,

@@ -125,11 +125,19 @@ def _products(bases, factors):
     They are sums of outer products: TensorFlow's product of matrices multiplies blocks
     that suit the number of threads and the processor, and rounds differently in each kind.
     """
-    return [
-        tf.add_n([p[:, tf.newaxis] * q for p, q in zip(*columns, strict=True)])
-        for basis, factor in zip(bases, factors, strict=True)
-        for columns in [(tf.unstack(basis, axis=1), tf.unstack(factor, axis=1))]
-    ]
+    return [_sum_of_outer_products(*columns) for columns in zip(bases, factors, strict=True)]
+
+
+def _sum_of_outer_products(basis, factor):
+    """Returns P transpose(Q), of which two such matrices at a time are in memory."""
+    columns, others = tf.transpose(basis)[:, :, tf.newaxis], tf.transpose(factor)
+    _, total = tf.while_loop(
+        lambda column, _: column < basis.shape[1],
+        lambda column, total: (column + 1, total + columns[column] * others[column]),
+        (1, columns[0] * others[0]),
+        parallel_iterations=1,
+    )
+    return total
 
 
 def _interleave(factored, products, exact):

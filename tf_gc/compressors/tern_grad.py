@@ -1,6 +1,7 @@
 """TernGrad: three values at random, with a scale that all workers share."""
 
 import dataclasses
+import math
 from typing import ClassVar
 
 import tensorflow as tf
@@ -51,7 +52,9 @@ class TernGrad(FusedCompressor):
     def __post_init__(self):
         super().__post_init__()
         if self.clip is not None:
-            checks.number("clip", self.clip, "None, or greater than 0", lambda a: a > 0)
+            checks.number(
+                "clip", self.clip, "None, or greater than 0 and finite", lambda a: 0 < a < math.inf
+            )
 
     def statistics(self, values, exchange):
         clipped = self._clip(values, exchange)
