@@ -103,7 +103,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             wait_for_peers(resolver, timeout_seconds)
         # TensorFlow's own __init__ would make its own extended object.
         tf.distribute.Strategy.__init__(self, _Extended(self, resolver, options))
-        worker = tf.DeviceSpec.from_string(self.extended._worker_device)  # a CPU's without a cluster
+        # Without a cluster it is that of a CPU already.
+        worker = tf.DeviceSpec.from_string(self.extended._worker_device)
         device = worker.replace(device_type="CPU", device_index=0).to_string()
         rank, workers = self.extended._id_in_cluster, self.extended._num_workers
         if workers > 1:

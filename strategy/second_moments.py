@@ -52,7 +52,8 @@ def scale(gradient, scaled):
     if second_moment is None or scaled is gradient:
         return
     before, after = (
-        scales.total(tf.reshape(tf.square(tf.cast(g, tf.float32)), [-1])) for g in (gradient, scaled)
+        scales.total(tf.square(tf.reshape(tf.cast(g, tf.float32), [-1])))
+        for g in (gradient, scaled)
     )
     attach(scaled, second_moment * tf.math.divide_no_nan(after, before))
 

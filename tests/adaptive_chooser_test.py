@@ -274,7 +274,6 @@ class LeaderTest(absltest.TestCase):
         used = self._train(world, Chooser(self._SYSTEMS, world.sizes, 4), 100)
         self.assertEqual(used.count((1,)), 5)
 
-
     def test_long_steps_have_no_report_each_where_nothing_is_tried(self):
         world = _World(Network(1e-4, 1e9), [1_000_000], computation=2.0)
         self._train(world, Chooser(self._SYSTEMS, world.sizes, 4), 200)

@@ -233,7 +233,6 @@ class RandomChoiceTest(parameterized.TestCase):
             upper = min(t for t in thresholds if (values >= t).sum() <= 48)
             self.assertTrue(sent[values >= upper].all())
 
-
     def test_ms_top_k_sends_values_whose_magnitudes_have_no_finite_sum(self):
         values = np.full([_WORKERS, 30, 40], 1e37, np.float32)
         delivered = one(shared_cluster(_WORKERS).run(programs.given, tf_gc.MSTopK(0.05), values))

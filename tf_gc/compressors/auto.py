@@ -149,8 +149,8 @@ def _check_system(system):
         return
     if getattr(system, "beta", 1.0) != 1.0:
         raise ValueError(
-            "systems must leave to each other what they have not sent: tf_gc.ScaleCom keeps it times "
-            f"beta, which must be 1.0, got {system!r}"
+            "systems must leave to each other what they have not sent, and tf_gc.ScaleCom keeps it "
+            f"times beta, which must be 1.0, got {system!r}"
         )
     if (
         not isinstance(system, Compressor)
