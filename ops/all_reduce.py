@@ -84,8 +84,8 @@ def exact_all_reduce(
     """Adds up a bucket of gradients over the workers of a group, uncompressed.
 
     Values travel in their own type, are added in float32, and rounded once. Buckets of up to
-    64 KiB take a tree, unless gradients are of narrower types than float32; there statistics
-    are rounded at every hop that sends them.
+    2 KiB a worker, and 64 KiB at most, take a tree, unless gradients are of narrower types than
+    float32; there statistics are rounded at every hop that sends them.
 
     Args:
       gradients: list of float32, float16 or bfloat16 tensors, of the same

@@ -190,8 +190,8 @@ class Adaptation:
         """Returns whether residuals were restored on any worker."""
         # These messages are so short that all of what they take is latency. Where it is measured
         # they take longer than gradients may, and the step waits for them.
-        reports = self._reports.assign_add(1)
-        measures = ~self._is_settled.read_value() | (reports % _REPORTS_PER_MEASUREMENT == 0)
+        is_due = self._reports.assign_add(1) % _REPORTS_PER_MEASUREMENT == 0
+        measures = is_due | ~self._is_settled.read_value()
         ops.begin_step(self._exchange.bucket, step, measures_links=measures)
         sizes = (len(Report._fields), len(self._ratios), len(Decision._fields), len(self._clean))
         own = tf.numpy_function(self._row, [], tf.float64)

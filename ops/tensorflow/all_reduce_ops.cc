@@ -144,7 +144,7 @@ TF_GC_ALL_REDUCE_OP("TfGc>ExactAllReduce")
 Adds up a bucket of gradients over the workers of a group, uncompressed.
 
 Values are added in float32, and rounded once; statistics of narrower types in a
-bucket of up to 64 KiB at every hop of a tree. All workers get the same bits.
+bucket of up to 2 KiB a worker, and 64 KiB at most, at every hop of a tree. All workers get the same bits.
 
 gradients: Gradients of the bucket's variables, of the same types and shapes
   everywhere.

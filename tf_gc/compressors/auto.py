@@ -11,6 +11,7 @@ from tf_gc import checks
 from tf_gc.compressors.ar_top_k import ARTopK
 from tf_gc.compressors.compressor import Compressor
 from tf_gc.compressors.fused import FusedCompressor
+from tf_gc.compressors.scale_com import ScaleCom
 from tf_gc.compressors.thc import THC
 from tf_gc.compressors.three_lc import ThreeLC
 from tf_gc.compressors.uncompressed import Uncompressed
@@ -147,7 +148,7 @@ def _make_tuple(auto, name):
 def _check_system(system):
     if system is None:
         return
-    if getattr(system, "beta", 1.0) != 1.0:
+    if isinstance(system, ScaleCom) and system.beta != 1.0:
         raise ValueError(
             "systems must leave to each other what they have not sent, and tf_gc.ScaleCom keeps it "
             f"times beta, which must be 1.0, got {system!r}"

@@ -35,7 +35,7 @@ class TernGrad(FusedCompressor):
     The result is unbiased but for clipping, and there is no error feedback.
 
     Attributes:
-      clip: a, in standard deviations, greater than 0; None does not clip. How to
+      clip: a, in standard deviations, greater than 0 and finite; None does not clip. How to
         tune it: less means less noise and more bias; the paper's 2.5 suits
         values with a bell-shaped distribution.
       seed: of the random numbers.

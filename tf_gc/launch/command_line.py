@@ -26,7 +26,8 @@ it untouched.
 
 Without --hosts, processes share this machine's cores: unless TF_NUM_INTRAOP_THREADS is set, it is
 the number of cores divided by that of workers and parameter servers, but at least 1. Processes keep
-freed memory for the next step (MALLOC_TOP_PAD_), unless MALLOC_... or GLIBC_TUNABLES is set.
+freed memory for the next step (MALLOC_TOP_PAD_, MALLOC_MMAP_THRESHOLD_), unless MALLOC_... or
+GLIBC_TUNABLES is set.
 
 Without --ps, every worker runs the program. With --ps, the workers and the parameter servers
 run tf_gc.server, and the program runs once, as the chief.

@@ -21,9 +21,10 @@ _PRELOADED = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "loop
 # How many threads one of TensorFlow's ops may use, unless the program itself says so.
 _THREADS = "TF_NUM_INTRAOP_THREADS"
 
-# What glibc keeps at the end of each heap; as large as heaps of threads become, so that none is
-# given back. Nothing is taken from the system before it is used.
-_KEPT_MEMORY = {"MALLOC_TOP_PAD_": str(64 << 20)}
+# What glibc keeps at the end of each heap, as large as heaps of threads become, so that none is
+# given back; and the size from which on a block is taken from the system by itself, the largest
+# that glibc allows. Nothing is taken from the system before it is used.
+_KEPT_MEMORY = {"MALLOC_TOP_PAD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
 
 _PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 _PR_SET_PDEATHSIG = 1

@@ -48,7 +48,7 @@ BAD_WORKER = 1
 BAD_INDEX = 7
 
 # Several threads share the work on so many values, and they travel in several pieces.
-LARGE = (4096, 512)
+LARGE = (4096, 550)
 TRAFFIC_STEPS = 4
 SAMPLES = 64
 WARM_UP = 2
