@@ -427,17 +427,19 @@ class MemoryTest(_LaunchTest):
     """What glibc keeps of freed memory."""
 
     @parameterized.parameters(
-        ({}, "67108864 None"),
-        ({"MALLOC_TOP_PAD_": "1"}, "1 None"),
-        ({"MALLOC_ARENA_MAX": "1"}, "None 1"),
-        ({"GLIBC_TUNABLES": "glibc.malloc.top_pad=1"}, "None None"),
+        ({}, "67108864 33554432 None"),
+        ({"MALLOC_TOP_PAD_": "1"}, "1 None None"),
+        ({"MALLOC_ARENA_MAX": "1"}, "None None 1"),
+        ({"GLIBC_TUNABLES": "glibc.malloc.top_pad=1"}, "None None None"),
     )
     def test_it_is_kept_unless_the_environment_says_otherwise(self, variables, expected):
         others = ("MALLOC_", "GLIBC_TUNABLES")
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(others)}
         with absltest.mock.patch.dict(os.environ, {**inherited, **variables}, clear=True):
             code, lines = self.run_program(
-                'print(*map(os.environ.get, ("MALLOC_TOP_PAD_", "MALLOC_ARENA_MAX")))', workers=1
+                "print(*(os.environ.get(f'MALLOC_{name}') for name in "
+                "('TOP_PAD_', 'MMAP_THRESHOLD_', 'ARENA_MAX')))",
+                workers=1,
             )
         self.assertEqual(code, 0, lines)
         self.assertEqual(self.texts(lines, "worker 0"), [expected])

@@ -18,7 +18,7 @@ from tf_gc.adaptive.run_record import ControlPoint, RunRecord
 # reports after the step that tells enough of it.
 _TRYING_SECONDS, _SECONDS = 0.15, 0.3
 _FIRST_STEPS, MOST_STEPS = 3, 60  # the first: while it is not known how long steps take
-_LEAST_STEPS = 4  # when nothing is tried: of longer steps, reports would come in every one
+_LEAST_STEPS = 4  # between reports, when nothing is tried, however long steps are
 _REPORTS_PER_GAIN = 10
 
 

@@ -104,7 +104,8 @@ def _product(matrix, factor, transpose=False):
 
     It has the same bits on any number of threads: TensorFlow cuts the inner dimension
     of a product of two matrices to suit that number, but not that of a matrix and a
-    batch of vectors, Q's columns.
+    batch of vectors, Q's columns. With a single column oneDNN, where TensorFlow uses it,
+    cuts that, too: then a worker repeats its bits with the same number of threads alone.
     """
     columns = tf.transpose(factor)[:, tf.newaxis]
     products = tf.matmul(columns, matrix[tf.newaxis], transpose_b=not transpose)
@@ -129,7 +130,7 @@ def _products(bases, factors):
 
 
 def _sum_of_outer_products(basis, factor):
-    """Returns P transpose(Q), of which two such matrices at a time are in memory."""
+    """Returns P transpose(Q), one column after another: memory does not grow with the rank."""
     columns, others = tf.transpose(basis)[:, :, tf.newaxis], tf.transpose(factor)
     _, total = tf.while_loop(
         lambda column, _: column < basis.shape[1],
