@@ -4,7 +4,7 @@
 
 PYTHON := .venv/bin/python
 
-.PHONY: setup train test lint format fuzz sanitize cuda benchmark soak tutorials clusters evaluate wheel \
+.PHONY: setup train test test-long lint format fuzz sanitize cuda benchmark soak tutorials clusters evaluate wheel \
   wheels matrix clean
 
 setup:
@@ -15,6 +15,10 @@ train: setup
 
 test: setup
 	@$(PYTHON) build_tools/run_tests.py
+
+# What make test leaves out: the systems' and designs' other settings.
+test-long: setup
+	@bazel test //tests:conformance_variants_test
 
 lint: setup
 	@build_tools/lint.sh

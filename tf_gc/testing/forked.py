@@ -6,6 +6,7 @@ when it is imported, so that it may be forked until then.
 """
 
 import faulthandler
+import gc
 import multiprocessing
 import os
 import pathlib
@@ -89,6 +90,7 @@ def _begin(function, args, environment, log, namespace):
     with open(log, "a", encoding="utf-8") as output:
         for descriptor in (1, 2):
             os.dup2(output.fileno(), descriptor)
+    gc.freeze()  # TensorFlow's modules, which collections need not look through
     faulthandler.enable()  # shows where a process has crashed
     os.environ.clear()
     os.environ.update(environment)
