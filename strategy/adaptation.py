@@ -1,6 +1,7 @@
 """What `tf_gc.Auto` has chosen, and how the workers come to choose the same."""
 
 import dataclasses
+import functools
 import itertools
 
 import numpy as np
@@ -116,36 +117,48 @@ class Adaptation:
         self._keep_residuals.assign([choice.keeps_residuals for choice in choices])
         return choices
 
-    def observe(self, step, gradients, residuals):
-        """Notes when a step comes, and its gradients' gains where they are wanted.
+    def observe(self, step, buckets):
+        """Notes when a step comes, and looks at its gradients where their gains are wanted.
 
         Args:
           step: int64 scalar, the same on all workers.
-          gradients: of all buckets.
-          residuals: theirs, in the same order.
+          buckets: of each, its gradients, and their residuals in the same order.
+
+        Returns:
+          What `exchange_reports` asks for.
         """
         with tf.control_dependencies([step]):
             now = tf.timestamp()
         now = tf.where(step < self._start_step, tf.zeros_like(now), now)  # nothing was chosen
         self._times.scatter_update(tf.IndexedSlices(now, step % self._times.shape[0]))
-        if self._ratios:
-            tf.cond(
-                self._is_due(step) & self._wants_gain.read_value(),
-                lambda: self._measure_gains(gradients, residuals),
-                lambda: (),
-            )
+        if not self._ratios:
+            return None
+        is_wanted = self._is_due(step) & self._wants_gain.read_value()
+        # One by one, so that no bucket waits for the gradients of another.
+        histograms = [
+            tf.cond(is_wanted, functools.partial(_histogram, *bucket), _no_histogram)
+            for bucket in buckets
+        ]
+        return is_wanted, *map(tf.add_n, zip(*histograms, strict=True))
 
-    def exchange_reports(self, step):
+    def exchange_reports(self, step, observed):
         """Exchanges reports where it is time to; what is decided counts from the next step on.
 
         Nothing of it needs the step's gradients, or waits for them, but for what is known of their
-        residuals.
+        residuals. Their gains are in the next reports.
+
+        Args:
+          step: int64 scalar, the same on all workers.
+          observed: what `observe` has returned.
         """
         is_restored = tf.cond(
             self._is_due(step), lambda: self._exchange_reports(step), lambda: tf.constant(False)
         )
         for is_clean in self._clean:
             is_clean.assign(is_clean.read_value() & ~is_restored)
+        if observed is not None:
+            is_wanted, *histogram = observed
+            tf.cond(is_wanted, lambda: self._measure_gains(histogram), lambda: ())
 
     def traffic(self):
         """Returns the `Traffic` of reports."""
@@ -174,13 +187,8 @@ class Adaptation:
         is_due = (since >= self._steps.read_value()) | (since < 0)
         return is_due & (step >= self._start_step)
 
-    def _measure_gains(self, gradients, residuals):
-        values = [
-            tf.reshape(tf.cast(gradient, tf.float32) + residual.read_value(), [-1])
-            for gradient, residual in zip(gradients, residuals, strict=True)
-        ]
-        counts, squares = ops.magnitude_histogram(tf.concat(values, 0))
-        tf.numpy_function(self._take_histogram, [counts, squares], [])
+    def _measure_gains(self, histogram):
+        tf.numpy_function(self._take_histogram, histogram, [])
         return ()
 
     def _take_histogram(self, counts, squares):
@@ -235,6 +243,19 @@ def _describe(system):
     arguments = str(system).removeprefix(type(system).__name__)
     name, loss = _KNOWN[type(system)]
     return System(name, collective, loss, arguments="" if arguments == "()" else arguments)
+
+
+def _histogram(gradients, residuals):
+    """Returns what `gains` needs to know of the gradients of a bucket."""
+    values = [
+        tf.reshape(tf.cast(gradient, tf.float32) + residual.read_value(), [-1])
+        for gradient, residual in zip(gradients, residuals, strict=True)
+    ]
+    return ops.magnitude_histogram(tf.concat(values, 0))
+
+
+def _no_histogram():
+    return ops.magnitude_histogram(tf.zeros([0]))
 
 
 def _variable(value):

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import functools
 import itertools
 import weakref
 from typing import Any
@@ -12,7 +13,7 @@ import tensorflow as tf
 from tf_gc.strategy import agreement, second_moments
 from tf_gc.strategy.adaptation import Adaptation
 from tf_gc.strategy.norm_samples import NormSamples
-from tf_gc.strategy.statistics import Statistics
+from tf_gc.strategy.statistics import Statistics, mean_squares, no_squares
 from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unwrap
 
 from tf_gc import ops
@@ -152,16 +153,20 @@ class GradientReducer:
         )
         with tf.device(self._device):
             are_used = _are_used(shared, with_second_moments)
-            squares = _where(
-                are_used,
-                lambda: statistics.of_squares([entry.gradient for entry in shared]),
-                statistics.of_nothing,
-            )
-            of_squares = tf.concat(squares, 0)
+            # By bucket, so that none waits for the gradients of another.
+            for bucket in self._plan(shared):
+                gradients = [entry.gradient for entry in bucket]
+                of_bucket = [entry.variable for entry in bucket]
+                squares = _where(
+                    are_used,
+                    functools.partial(mean_squares, gradients, of_bucket),
+                    functools.partial(no_squares, of_bucket),
+                )
+                for entry, own in zip(bucket, squares, strict=True):
+                    entry.squares = own
+            of_squares = tf.concat([entry.squares for entry in shared], 0)
             for entry, units in zip(measured, statistics.units(), strict=True):
                 entry.units = units
-            for entry, own in zip(shared, squares, strict=True):
-                entry.squares = own
         # What is known last is first, as buckets are formed from the last on.
         entries.insert(0, _Entry(of_squares, statistics, Uncompressed()))
         of_squares, *reduced = self._reduce_entries(entries, *options)
@@ -301,18 +306,18 @@ class GradientReducer:
             if isinstance(entry.compressor, Auto):
                 by_auto[entry.compressor].append(entry)
         with tf.device(self._device):
-            for auto, chosen in by_auto.items():
+            for chosen in by_auto.values():
                 buckets = self._plan(chosen)
-                adaptations.append(self._adaptation(buckets, squares))
-                residuals = self._slots(auto, [entry.variable for entry in chosen])["residual"]
-                adaptations[-1].observe(step, [entry.gradient for entry in chosen], residuals)
-                for bucket, choice in zip(buckets, adaptations[-1].choices(step), strict=True):
+                adaptation = self._adaptation(buckets, squares)
+                observed = adaptation.observe(step, list(map(self._with_residuals, buckets)))
+                adaptations.append((adaptation, observed))
+                for bucket, choice in zip(buckets, adaptation.choices(step), strict=True):
                     for entry in bucket:
                         entry.choice = choice
         yield
         with tf.device(self._device):
-            for adaptation in adaptations:
-                adaptation.exchange_reports(step)
+            for adaptation, observed in adaptations:
+                adaptation.exchange_reports(step, observed)
 
     def _adaptation(self, buckets, squares):
         key = (squares, *map(_key, buckets))
@@ -342,6 +347,11 @@ class GradientReducer:
             for slot, shape in compressor.slot_shapes(tuple(unwrap(variable).shape)).items():
                 slots[slot].append(self._residuals.local(variable, slot, shape))
         return slots
+
+    def _with_residuals(self, entries):
+        """Returns the gradients of a bucket, and their residuals."""
+        slots = self._slots(entries[0].compressor, [entry.variable for entry in entries])
+        return [entry.gradient for entry in entries], slots["residual"]
 
     def _agree_on(self, buckets, **others):
         """Makes sure, where a bucket is new, that all workers have the same ones."""

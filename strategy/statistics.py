@@ -10,7 +10,7 @@ from tf_gc.second_moments import DECAY, matrix_shape
 class Statistics:
     """The second moments that rows and columns of some variables have, in one step.
 
-    To the buckets it is one more variable, whose gradient is `of_squares`, joined.
+    To the buckets it is one more variable, whose gradient is `mean_squares` of all, joined.
 
     Attributes:
       variables: the `tf.Variable`s.
@@ -26,7 +26,7 @@ class Statistics:
           residuals: the `Residuals`.
         """
         self.variables = [unwrap(v) for v in (*measured, *others)]
-        matrices = [matrix_shape(v.shape) for v in self.variables]
+        matrices = list(map(_matrix_shape, self.variables))
         self._rows = [rows for rows, _ in matrices]
         self._sizes = [sum(matrix) for matrix in matrices]
         self.shape = tf.TensorShape([sum(self._sizes)])
@@ -40,20 +40,6 @@ class Statistics:
     @property
     def _unique_id(self):
         return ("second moments", *(v._unique_id for v in self.variables))
-
-    def of_squares(self, gradients):
-        """Returns this worker's statistics of each gradient, in the variables' order.
-
-        Each has an op of its own, which does not wait for the other gradients.
-        """
-        return [
-            ops.mean_squares([gradient], [rows])
-            for gradient, rows in zip(gradients, self._rows, strict=True)
-        ]
-
-    def of_nothing(self):
-        """Returns what stands for them in a step in which they are not used."""
-        return [tf.zeros([size], tf.bfloat16) for size in self._sizes]
 
     def units(self):
         """Returns the measured variables' units, of the steps before: so all workers know them."""
@@ -69,6 +55,26 @@ class Statistics:
         return ()  # for a branch of tf.cond
 
     def second_moments(self, statistics, factor):
-        """Returns second moments of the variables' shapes from what `of_squares` has become."""
+        """Returns second moments of the variables' shapes from what `mean_squares` have become."""
         shapes = [v.shape for v in self.variables]
         return ops.second_moments(statistics, factor, self._rows, shapes)
+
+
+def mean_squares(gradients, variables):
+    """Returns this worker's statistics of each gradient.
+
+    Each has an op of its own, which does not wait for the other gradients.
+    """
+    return [
+        ops.mean_squares([gradient], [_matrix_shape(variable)[0]])
+        for gradient, variable in zip(gradients, variables, strict=True)
+    ]
+
+
+def no_squares(variables):
+    """Returns what stands for them in a step in which they are not used."""
+    return [tf.zeros([sum(_matrix_shape(variable))], tf.bfloat16) for variable in variables]
+
+
+def _matrix_shape(variable):
+    return matrix_shape(unwrap(variable).shape)

@@ -178,6 +178,17 @@ class ChooserTest(absltest.TestCase):
         self.assertEqual(chooser.plan.choices, (0,))
         self.assertAlmostEqual(last, world.seconds(systems, [0], None))
 
+    def test_what_changes_soon_after_it_has_chosen_and_stays_is_noticed(self):
+        world = _World(_SLOW, [1_000_000])
+        chooser = Chooser([_EXACT, _3LC], world.sizes, 4)
+        while not chooser.is_settled:
+            seconds, _ = world.train(chooser, [_EXACT, _3LC], rounds=1)
+        for _ in range(1000):
+            chooser.update(_SLOW, [1.5 * seconds] * 4)
+            if not chooser.is_settled:
+                return
+        self.fail("steps that take half as long again were not noticed")
+
     def test_a_system_that_the_model_does_not_know_is_tried(self):
         systems = [_EXACT, System("mine", "sharded", loss=3)]
         chooser = Chooser(systems, [100_000], 4)

@@ -120,6 +120,42 @@ def reduce_after_a_short_probe(compression, rank_without):
         return reduce_steps(compression, 4)
 
 
+def gradients_waited_for(compression):
+    """Returns, for each bucket's exchange, the variables whose gradients it waits for.
+
+    Each variable has a bucket of its own.
+    """
+    options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=1)
+    strategy = tf_gc.MultiWorkerMirroredStrategy(
+        compression=compression, communication_options=options
+    )
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(shape), name=name) for name, shape in _SHAPES.items()]
+
+    @tf.function
+    def step(gradients):
+        def replica_step(*gradients):
+            reduced = strategy.reduce_gradients(zip(gradients, variables, strict=True))
+            return [gradient for gradient, _ in reduced]
+
+        return strategy.run(replica_step, args=gradients)
+
+    graph = step.get_concrete_function(tuple(map(tf.zeros, _SHAPES.values()))).graph
+    names = {graph.inputs[i].op: name for i, name in enumerate(_SHAPES)}
+    exchanges = [op for op in graph.get_operations() if op.type == "Case"]  # of systems
+    return [sorted(names[op] for op in _ancestors(e) if op in names) for e in exchanges]
+
+
+def _ancestors(op):
+    found, new = set(), [op]
+    while new:
+        op = new.pop()
+        if op not in found:
+            found.add(op)
+            new += [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
+    return found
+
+
 def second_moments(compression, steps, script):
     """Returns the second moments of reduced gradients, by step."""
     with _scripted(script):

@@ -103,6 +103,14 @@ class StepsTest(parameterized.TestCase):
         workers = shared_cluster(2).run(programs.reduce_after_a_short_probe, _ALL, rank)
         self._check_agreement(workers)
 
+    @parameterized.parameters(
+        tf_gc.Auto(systems=(None,), ratios=(0.1, 0.01)),
+        tf_gc.Auto(systems=(None, tf_gc.THC(), tf_gc.ThreeLC())),
+    )
+    def test_no_bucket_waits_for_the_gradients_of_others(self, auto):
+        [waited, _] = shared_cluster(2).run(programs.gradients_waited_for, auto)
+        self.assertCountEqual(waited, [["a"], ["b"]])
+
     def test_what_has_waited_is_not_squared(self):
         script = [([2], None)] * 6 + [([0], None)] * 100
         auto = tf_gc.Auto(systems=(None, tf_gc.THC(), tf_gc.ThreeLC()))

@@ -117,6 +117,7 @@ class Chooser:
         self._network = None  # for which steps were measured
         self._network_told = False  # of the last change, not steps alone
         self._tried_steps = self._settled_steps = 0
+        self._settled = None  # the plan, and its median seconds when it was chosen
         self.is_settled = False
         self.plan = None
         self.why = ""
@@ -149,6 +150,7 @@ class Chooser:
             self._steps.clear()
             self._network = network
             self.is_settled = False
+            self._settled = None
             self._tried_steps = self._settled_steps = 0
         if gains is not None and self._search is not None:
             self._gains = dict(zip(self._ratios, gains, strict=True))
@@ -157,6 +159,8 @@ class Chooser:
             self._ratio = self._search.update(self._network, self._gains, of_ratios)
         predicted = self._predict(network)
         self._move_to(self._best_of(predicted), network, predicted)
+        if self.is_settled and (self._settled is None or self._settled[0] != self.plan):
+            self._settled = self.plan, self.measured()[self.plan]
         return self.plan
 
     def measured(self) -> dict[Plan, float]:
@@ -212,11 +216,8 @@ class Chooser:
 
     def _change(self, network):
         """Returns how many times longer or shorter steps are, or should be, than when measured."""
-        measured = list(self._steps[self.plan])
-        before, recent = measured[:-_RECENT_STEPS], measured[-_RECENT_STEPS:]
-        if len(before) < _FIRST_STEPS:
-            return 1.0
-        step = statistics.median(before)
+        recent = list(self._steps[self.plan])[-_RECENT_STEPS:]
+        _, step = self._settled
         then, now = self._predict(self._network), self._predict(network)
         plan = self._plan(self.plan.choices)
         expected = [step + now[plan] - then[plan], step + min(now.values()) - min(then.values())]

@@ -43,7 +43,7 @@ class Decision(NamedTuple):
       steps: how many there are from these reports to the next ones.
       is_restored: whether residuals were restored on any worker.
       is_settled: whether no plan is being tried.
-      wants_gain: whether gains are to be measured before the next reports.
+      wants_gain: whether gains are to be measured in the step of the next reports.
       ratio: of systems without one of their own.
     """
 
