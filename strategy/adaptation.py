@@ -135,17 +135,16 @@ class Adaptation:
             return None
         is_wanted = self._is_due(step) & self._wants_gain.read_value()
         # One by one, so that no bucket waits for the gradients of another.
-        histograms = [
+        return is_wanted, [
             tf.cond(is_wanted, functools.partial(_histogram, *bucket), _no_histogram)
             for bucket in buckets
         ]
-        return is_wanted, *map(tf.add_n, zip(*histograms, strict=True))
 
     def exchange_reports(self, step, observed):
         """Exchanges reports where it is time to; what is decided counts from the next step on.
 
-        Nothing of it needs the step's gradients, or waits for them, but for what is known of their
-        residuals. Their gains are in the next reports.
+        Reports wait for no gradient, but for what is known of residuals. Gains come after them, and
+        are in the next ones.
 
         Args:
           step: int64 scalar, the same on all workers.
@@ -157,8 +156,9 @@ class Adaptation:
         for is_clean in self._clean:
             is_clean.assign(is_clean.read_value() & ~is_restored)
         if observed is not None:
-            is_wanted, *histogram = observed
-            tf.cond(is_wanted, lambda: self._measure_gains(histogram), lambda: ())
+            is_wanted, histograms = observed
+            with tf.control_dependencies([is_restored]):
+                tf.cond(is_wanted, lambda: self._measure_gains(histograms), lambda: ())
 
     def traffic(self):
         """Returns the `Traffic` of reports."""
@@ -187,8 +187,9 @@ class Adaptation:
         is_due = (since >= self._steps.read_value()) | (since < 0)
         return is_due & (step >= self._start_step)
 
-    def _measure_gains(self, histogram):
-        tf.numpy_function(self._take_histogram, histogram, [])
+    def _measure_gains(self, histograms):
+        total = list(map(tf.add_n, zip(*histograms, strict=True)))
+        tf.numpy_function(self._take_histogram, total, [])
         return ()
 
     def _take_histogram(self, counts, squares):

@@ -154,15 +154,15 @@ class GradientReducer:
         with tf.device(self._device):
             are_used = _are_used(shared, with_second_moments)
             # By bucket, so that none waits for the gradients of another.
-            for bucket in self._plan(shared):
-                gradients = [entry.gradient for entry in bucket]
-                of_bucket = [entry.variable for entry in bucket]
+            for bucket in self._plan(entries):
+                measurable = [entry for entry in bucket if entry in shared]
+                of_bucket = [entry.variable for entry in measurable]
                 squares = _where(
                     are_used,
-                    functools.partial(mean_squares, gradients, of_bucket),
+                    functools.partial(mean_squares, [e.gradient for e in measurable], of_bucket),
                     functools.partial(no_squares, of_bucket),
                 )
-                for entry, own in zip(bucket, squares, strict=True):
+                for entry, own in zip(measurable, squares, strict=True):
                     entry.squares = own
             of_squares = tf.concat([entry.squares for entry in shared], 0)
             for entry, units in zip(measured, statistics.units(), strict=True):

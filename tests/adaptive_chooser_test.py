@@ -179,15 +179,29 @@ class ChooserTest(absltest.TestCase):
         self.assertAlmostEqual(last, world.seconds(systems, [0], None))
 
     def test_what_changes_soon_after_it_has_chosen_and_stays_is_noticed(self):
-        world = _World(_SLOW, [1_000_000])
-        chooser = Chooser([_EXACT, _3LC], world.sizes, 4)
+        """With two plans that are close, each may be the best one for a while."""
+        for times in ((0.3, 0.1), (0.105, 0.1)):
+            chooser = Chooser([_EXACT, _3LC], [100_000], 4)
+            chooser.update(Network(1e-4, 1e9))
+            while not chooser.is_settled:
+                self._report(chooser, times)
+            for _ in range(1000):
+                self._report(chooser, [1.5 * seconds for seconds in times])
+                if not chooser.is_settled:
+                    break
+            self.assertFalse(chooser.is_settled, times)
+
+    def _report(self, chooser, times):
+        chooser.update(Network(1e-4, 1e9), [times[chooser.plan.choices[0]]] * 4)
+
+    def test_that_reports_hold_up_no_steps_any_more_is_no_change(self):
+        chooser = Chooser([_EXACT, _3LC], [100_000], 4)
+        chooser.update(_SLOW)
         while not chooser.is_settled:
-            seconds, _ = world.train(chooser, [_EXACT, _3LC], rounds=1)
+            chooser.update(_SLOW, [0.35] * 3)
         for _ in range(1000):
-            chooser.update(_SLOW, [1.5 * seconds] * 4)
-            if not chooser.is_settled:
-                return
-        self.fail("steps that take half as long again were not noticed")
+            chooser.update(_SLOW, [0.2] * 4)
+            self.assertTrue(chooser.is_settled)
 
     def test_a_system_that_the_model_does_not_know_is_tried(self):
         systems = [_EXACT, System("mine", "sharded", loss=3)]

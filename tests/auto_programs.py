@@ -15,8 +15,10 @@ from tf_gc.strategy import link_probe
 import tf_gc
 from tests import second_moment_programs
 from tests.strategy_programs import fingerprint, gaussian, rank
+from tf_gc import kernels
 from tf_gc.adaptive import Network, leader
 from tf_gc.adaptive.chooser import Chooser, Plan
+from tf_gc.adaptive.gain import gains
 
 _SHAPES = {"a": (48, 64), "b": (64, 96)}
 
@@ -61,26 +63,7 @@ def reduce_steps(
       By variable: the sum of what was delivered over the steps, the residual; then the choices and
       the fingerprint of each step, the number of traces, and the traffic.
     """
-    options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=bytes_per_pack)
-    strategy = tf_gc.MultiWorkerMirroredStrategy(
-        compression=compression, communication_options=options
-    )
-    with strategy.scope():
-        variables = [
-            tf.Variable(tf.zeros(shape, dtype), name=name) for name, shape in _SHAPES.items()
-        ]
-    traces = []
-
-    @tf.function
-    def step(gradients):
-        traces.append(None)
-
-        def replica_step(*gradients):
-            reduced = strategy.reduce_gradients(zip(gradients, variables, strict=True))
-            return [gradient for gradient, _ in reduced]
-
-        return strategy.run(replica_step, args=gradients)
-
+    strategy, variables, step = _reduction(compression, bytes_per_pack, dtype)
     delivered, choices, fingerprints = [], [], []
     with _scripted(script) if script else contextlib.nullcontext():
         for number in range(steps):
@@ -102,7 +85,7 @@ def reduce_steps(
         residuals,
         choices,
         fingerprints,
-        len(traces),
+        step.experimental_get_tracing_count(),
         strategy.traffic.as_dict(),
     )
 
@@ -125,12 +108,40 @@ def gradients_waited_for(compression):
 
     Each variable has a bucket of its own.
     """
-    options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=1)
+    _, _, step = _reduction(compression, bytes_per_pack=1)
+    graph = step.get_concrete_function(tuple(map(tf.zeros, _SHAPES.values()))).graph
+    names = {graph.inputs[i].op: name for i, name in enumerate(_SHAPES)}
+    exchanges = [op for op in graph.get_operations() if op.type == "Case"]  # of systems
+    return [sorted(names[op] for op in _ancestors(e) if op in names) for e in exchanges]
+
+
+def gains_of_steps(ratios, steps):
+    """Returns the gains that this worker has measured last, and those of each step."""
+    strategy, variables, step = _reduction(tf_gc.Auto(ratios=ratios), bytes_per_pack=1)
+    residuals = [np.zeros(shape, np.float32) for shape in _SHAPES.values()]
+    expected = []
+    with _scripted([([3, 3], 0.1)]):
+        for number in range(steps):
+            gradients = [gaussian(number, shape) for shape in _SHAPES.values()]
+            values = [g + r for g, r in zip(gradients, residuals, strict=True)]
+            histogram = kernels.magnitude_histogram(np.concatenate([v.ravel() for v in values]))
+            expected.append(gains(*histogram, ratios))
+            step(tuple(map(tf.constant, gradients)))
+            residuals = [strategy.residuals.of(v).values[0].numpy() for v in variables]
+    [adaptation] = strategy._reducer._adaptations.values()
+    return adaptation._gains, expected
+
+
+def _reduction(compression, bytes_per_pack, dtype="float32"):
+    """Returns a strategy, its variables, and a function that reduces a gradient of each."""
+    options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=bytes_per_pack)
     strategy = tf_gc.MultiWorkerMirroredStrategy(
         compression=compression, communication_options=options
     )
     with strategy.scope():
-        variables = [tf.Variable(tf.zeros(shape), name=name) for name, shape in _SHAPES.items()]
+        variables = [
+            tf.Variable(tf.zeros(shape, dtype), name=name) for name, shape in _SHAPES.items()
+        ]
 
     @tf.function
     def step(gradients):
@@ -140,10 +151,7 @@ def gradients_waited_for(compression):
 
         return strategy.run(replica_step, args=gradients)
 
-    graph = step.get_concrete_function(tuple(map(tf.zeros, _SHAPES.values()))).graph
-    names = {graph.inputs[i].op: name for i, name in enumerate(_SHAPES)}
-    exchanges = [op for op in graph.get_operations() if op.type == "Case"]  # of systems
-    return [sorted(names[op] for op in _ancestors(e) if op in names) for e in exchanges]
+    return strategy, variables, step
 
 
 def _ancestors(op):

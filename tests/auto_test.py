@@ -111,6 +111,11 @@ class StepsTest(parameterized.TestCase):
         [waited, _] = shared_cluster(2).run(programs.gradients_waited_for, auto)
         self.assertCountEqual(waited, [["a"], ["b"]])
 
+    def test_gains_are_those_of_gradients_and_residuals(self):
+        for measured, of_steps in shared_cluster(2).run(programs.gains_of_steps, (0.1, 0.01), 12):
+            distances = [np.abs(measured - expected).max() for expected in of_steps]
+            self.assertLess(min(distances), 1e-6)
+
     def test_what_has_waited_is_not_squared(self):
         script = [([2], None)] * 6 + [([0], None)] * 100
         auto = tf_gc.Auto(systems=(None, tf_gc.THC(), tf_gc.ThreeLC()))
@@ -148,7 +153,9 @@ class DeterminismTest(absltest.TestCase):
 
 
 class TrainingTest(parameterized.TestCase):
-    @parameterized.parameters(("sgd", 4, False), ("adam", 1, False), ("adam", 1, True))
+    @parameterized.parameters(
+        ("sgd", 4, False), ("sgd", 1, True), ("adam", 1, False), ("adam", 1, True)
+    )
     def test_fits(self, optimizer, *mode):
         workers = shared_cluster(2).run(programs.train, "auto", optimizer, 40, *mode)
         self.assertEqual(workers[0][0], workers[1][0])

@@ -144,7 +144,7 @@ class FitTest(_BackupTest):
 class WritingTest(_BackupTest):
     """What happens while a backup is written."""
 
-    @parameterized.parameters(2, 3)
+    @parameterized.parameters(1, 2, 3)
     def test_a_kill_while_it_is_written_leaves_the_one_before(self, call):
         # Of each backup there are two calls: before it has its name, and after.
         victim = call % 2

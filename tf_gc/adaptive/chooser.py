@@ -117,7 +117,7 @@ class Chooser:
         self._network = None  # for which steps were measured
         self._network_told = False  # of the last change, not steps alone
         self._tried_steps = self._settled_steps = 0
-        self._settled = None  # the plan, and its median seconds when it was chosen
+        self._settled = {}  # by plan: what its steps took when it was chosen
         self.is_settled = False
         self.plan = None
         self.why = ""
@@ -150,7 +150,7 @@ class Chooser:
             self._steps.clear()
             self._network = network
             self.is_settled = False
-            self._settled = None
+            self._settled = {}
             self._tried_steps = self._settled_steps = 0
         if gains is not None and self._search is not None:
             self._gains = dict(zip(self._ratios, gains, strict=True))
@@ -159,8 +159,8 @@ class Chooser:
             self._ratio = self._search.update(self._network, self._gains, of_ratios)
         predicted = self._predict(network)
         self._move_to(self._best_of(predicted), network, predicted)
-        if self.is_settled and (self._settled is None or self._settled[0] != self.plan):
-            self._settled = self.plan, self.measured()[self.plan]
+        if self.is_settled:
+            self._remember(self.measured()[self.plan])
         return self.plan
 
     def measured(self) -> dict[Plan, float]:
@@ -214,10 +214,19 @@ class Chooser:
             for least, steps in _CHANGES
         )
 
+    def _remember(self, seconds):
+        """Keeps what the plan's steps take, with which those of later are compared.
+
+        Fewer of them are held up by reports than of those that chose it.
+        """
+        at_first = self._settled.setdefault(self.plan, seconds)
+        if self._settled_steps <= _MOST_STEPS:
+            self._settled[self.plan] = min(at_first, seconds)
+
     def _change(self, network):
         """Returns how many times longer or shorter steps are, or should be, than when measured."""
         recent = list(self._steps[self.plan])[-_RECENT_STEPS:]
-        _, step = self._settled
+        step = self._settled[self.plan]
         then, now = self._predict(self._network), self._predict(network)
         plan = self._plan(self.plan.choices)
         expected = [step + now[plan] - then[plan], step + min(now.values()) - min(then.values())]

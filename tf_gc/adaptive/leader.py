@@ -133,7 +133,7 @@ class Leader:
             steps=round(min(max(steps, least), MOST_STEPS)),
             is_restored=any(report.is_restored for report in reports),
             is_settled=is_settled,
-            wants_gain=self._reports % _REPORTS_PER_GAIN == 2,
+            wants_gain=self._reports % _REPORTS_PER_GAIN == 1,
             ratio=plan.ratio or 1.0,
         )
         return decision, plan
