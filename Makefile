@@ -1,11 +1,11 @@
 # make train    sets up, then trains an example with and without compression
-# make test     sets up, then runs all tests; ends with "N passed, N failed"
+# make test     sets up, then runs the tests; ends with "N passed, N failed"
 # CONTRIBUTING.md says what the other targets are for.
 
 PYTHON := .venv/bin/python
 
-.PHONY: setup train test test-long lint format fuzz sanitize cuda benchmark soak tutorials clusters evaluate wheel \
-  wheels matrix clean
+.PHONY: setup train test test-long lint format fuzz sanitize cuda benchmark soak tutorials clusters \
+  evaluate wheel wheels matrix clean
 
 setup:
 	@./setup.sh

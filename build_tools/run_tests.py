@@ -1,4 +1,4 @@
-"""Runs every test and prints how many cases passed: make test.
+"""Runs the tests, but for make test-long's, and prints how many cases passed: make test.
 
 The cheap tests come first: those of the C++ code, which fail within a minute or
 two, then all of Bazel's, then the package as pip installs it. What fails ends

@@ -14,6 +14,7 @@ class ComparedDesignsTest(tf_gc.testing.CompressorConformance):
     workers = (1, 2)
     compressors = {  # noqa: RUF012
         "Float16": Case(compressor=tf_gc.Float16(), conserves=False, bits_per_value=(16, 16.01)),
+        "BFloat16": Case(compressor=tf_gc.BFloat16(), conserves=False, bits_per_value=(16, 16.01)),
         # 8 of a contribution, 16 of a sum.
         "Int8": Case(
             compressor=tf_gc.Int8(),

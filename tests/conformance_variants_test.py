@@ -58,7 +58,6 @@ class SystemVariantsTest(tf_gc.testing.CompressorConformance):
 class ComparedVariantsTest(tf_gc.testing.CompressorConformance):
     workers = (1, 2)
     compressors = {  # noqa: RUF012
-        "BFloat16": Case(compressor=tf_gc.BFloat16(), conserves=False, bits_per_value=(16, 16.01)),
         "TernGrad, not clipped": Case(
             compressor=tf_gc.TernGrad(clip=None), conserves=False, unbiased=True
         ),

@@ -215,9 +215,10 @@ class Chooser:
         )
 
     def _remember(self, seconds):
-        """Keeps what the plan's steps take, with which those of later are compared.
+        """Keeps what the plan's steps take, as later ones are compared with it.
 
-        Fewer of them are held up by reports than of those that chose it.
+        The first settled steps may lower it: fewer of them wait for a report than while plans were
+        tried.
         """
         at_first = self._settled.setdefault(self.plan, seconds)
         if self._settled_steps <= _MOST_STEPS:
