@@ -263,9 +263,12 @@ void ReferenceOfVariable(size_t v, const std::vector<Place>& places,
   }
   // 4. It quantises the sum with the scale of the segment, keeps the error,
   // 5. and all decode what it sends.
+  std::map<std::tuple<int, int64_t, int>, float> segment_scales;
+  for (const auto& [segment, values] : segments) {
+    segment_scales[segment] = ReferenceScale(options, v, count, {values});
+  }
   for (size_t i = 0; i < n; ++i) {
-    const float scale =
-        ReferenceScale(options, v, count, {segments[places[i].segment]});
+    const float scale = segment_scales[places[i].segment];
     Floats& residual = (*ranks)[places[i].server].residuals[v];
     float reduced = kNan;
     if (!std::isnan(scale)) {
