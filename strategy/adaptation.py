@@ -105,13 +105,12 @@ class Adaptation:
         """Returns the `Choice` of each bucket, for this step."""
         ratio = self._ratio.read_value()
         indices = tf.unstack(self._choices.read_value(), len(self._clean))
-        steps = tf.where(
-            self._is_settled.read_value(), _STEPS_PER_MEASUREMENT, _TRYING_STEPS_PER_MEASUREMENT
-        )
+        is_settled = self._is_settled.read_value()
+        steps = tf.where(is_settled, _STEPS_PER_MEASUREMENT, _TRYING_STEPS_PER_MEASUREMENT)
         measures = step % tf.cast(steps, step.dtype) == 0
         kept = tf.unstack(self._keep_residuals.read_value(), len(self._clean))
         choices = [
-            Choice(self._systems, index, ratio, measures, is_clean, follows_residuals)
+            Choice(self._systems, index, ratio, measures, is_clean, follows_residuals, ~is_settled)
             for index, is_clean, follows_residuals in zip(indices, self._clean, kept, strict=True)
         ]
         self._keep_residuals.assign([choice.keeps_residuals for choice in choices])

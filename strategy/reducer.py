@@ -20,7 +20,7 @@ from tf_gc import ops
 from tf_gc.compressors import Auto, Compressor, Uncompressed
 from tf_gc.exchange import Choice, Exchange
 from tf_gc.fusion import Gradient, plan_buckets
-from tf_gc.second_moments import has_statistics
+from tf_gc.second_moments import DECAY, QUICK_DECAY, has_statistics
 from tf_gc.traffic import Traffic, VariableTraffic
 
 # The same on all workers, as these make the same buckets in the same order.
@@ -173,7 +173,7 @@ class GradientReducer:
         with tf.device(self._device):
             _where(
                 are_used,
-                lambda: statistics.update(of_squares, scale=1 / self._workers),
+                lambda: statistics.update(of_squares, 1 / self._workers, _decay(measured)),
                 lambda: (),
             )
             if with_second_moments:
@@ -454,6 +454,15 @@ def _are_used(entries, squares):
     if squares:
         used += [choice.shares_second_moment for choice in choices]
     return tf.reduce_any(used)
+
+
+def _decay(entries):
+    """Returns how much is kept in this step of what units come from."""
+    choices = {id(entry.choice): entry.choice for entry in entries if entry.choice is not None}
+    if not choices:
+        return DECAY
+    waiting = [choice.delivers_late & ~choice.is_open for choice in choices.values()]
+    return tf.where(tf.reduce_any(waiting), DECAY, QUICK_DECAY)
 
 
 def _where(condition, then, otherwise):

@@ -4,7 +4,7 @@ import tensorflow as tf
 from tf_gc.strategy.variables import unwrap
 
 from tf_gc import ops
-from tf_gc.second_moments import DECAY, matrix_shape
+from tf_gc.second_moments import matrix_shape
 
 
 class Statistics:
@@ -47,11 +47,11 @@ class Statistics:
             return []
         return ops.second_moment_units(self._slots, self._rows[: len(self._slots)])
 
-    def update(self, statistics, scale):
+    def update(self, statistics, scale, decay):
         """Lets what units come from follow the mean, `scale` times a sum, of all workers'."""
         if self._slots:
             measured = statistics[: self._measured_size]
-            ops.update_second_moments(measured, self._slots, scale, DECAY)
+            ops.update_second_moments(measured, self._slots, scale, decay)
         return ()  # for a branch of tf.cond
 
     def second_moments(self, statistics, factor):

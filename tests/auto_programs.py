@@ -24,7 +24,7 @@ _SHAPES = {"a": (48, 64), "b": (64, 96)}
 
 
 @contextlib.contextmanager
-def _scripted(script):
+def _scripted(script, settled=False):
     """Makes worker 0 decide in every step, as a list of (choices, ratio) says."""
 
     class Scripted(Chooser):
@@ -35,12 +35,13 @@ def _scripted(script):
             choices, ratio = script[self.calls % len(script)]
             self.calls += 1
             self.plan = Plan(tuple(choices), ratio)
+            self.is_settled = settled
             return self.plan
 
     patch = unittest.mock.patch
     with (
         patch("tf_gc.strategy.adaptation.Chooser", Scripted),
-        patch.object(leader, "_TRYING_SECONDS", 0),
+        patch.multiple(leader, _TRYING_SECONDS=0, _SECONDS=0, _LEAST_STEPS=1),
     ):
         yield
 
@@ -164,10 +165,11 @@ def _ancestors(op):
     return found
 
 
-def second_moments(compression, steps, script):
-    """Returns the second moments of reduced gradients, by step."""
-    with _scripted(script):
-        return second_moment_programs.steps_with_second_moments(compression, steps)["moments"]
+def second_moments(compression, steps, script, settled):
+    """Returns the second moments of reduced gradients, and what units come from, by step."""
+    with _scripted(script, settled):
+        results = second_moment_programs.steps_with_second_moments(compression, steps)
+    return results["moments"], results["slots"]
 
 
 def reduce_deterministically(compression):

@@ -9,6 +9,8 @@ from absl.testing import absltest, parameterized
 
 import tf_gc
 from tests import auto_programs as programs
+from tests import second_moment_programs
+from tests import second_moment_reference as reference
 from tests.clusters import shared_cluster
 from tf_gc.adaptive.run_record import read_run
 from tf_gc.testing.cluster import Cluster
@@ -119,9 +121,33 @@ class StepsTest(parameterized.TestCase):
     def test_what_has_waited_is_not_squared(self):
         script = [([2], None)] * 6 + [([0], None)] * 100
         auto = tf_gc.Auto(systems=(None, tf_gc.THC(), tf_gc.ThreeLC()))
-        moments = shared_cluster(2).run(programs.second_moments, auto, 12, script)[0]
+        moments = shared_cluster(2).run(programs.second_moments, auto, 12, script, True)[0][0]
         means = [np.mean(of_step[0]) for of_step in moments]  # of the kernel
         self.assertLess(max(means), 1.5 * min(means))
+
+    @parameterized.parameters(
+        (False, (None, tf_gc.THC(), tf_gc.ThreeLC()), True),  # one of them shares second moments
+        (True, (None, tf_gc.THC(), tf_gc.ThreeLC()), False),
+        (False, (None, tf_gc.THC(), None), False),
+    )
+    def test_second_moments_are_of_one_kind_while_the_choice_is_open(self, settled, systems, same):
+        script = [([0], None), ([1], None)] * 6
+        auto = tf_gc.Auto(systems=systems)
+        moments = shared_cluster(2).run(programs.second_moments, auto, 12, script, settled)[0][0]
+        # Shared ones are a product of rows and columns, which squares are not.
+        matrices = [of_step[0].reshape(48, 64) for of_step in moments]
+        ranks = [np.linalg.matrix_rank(matrix, rtol=1e-4) for matrix in matrices]
+        self.assertEqual(set(ranks) == {1}, same)
+
+    @parameterized.parameters((0, True, 0.1), (1, False, 0.1), (1, True, 0.01))
+    def test_units_follow_gradients_soon_where_nothing_waits(self, system, settled, share):
+        script = [([system], None)]
+        auto = tf_gc.Auto(systems=(tf_gc.THC(), tf_gc.ThreeLC()))
+        _, slots = shared_cluster(2).run(programs.second_moments, auto, 8, script, settled)[0]
+        gradients = [second_moment_programs.gradient("kernel", 7, worker) for worker in (0, 1)]
+        statistics = reference.statistics(gradients, second_moment_programs.ROWS, 1 / 2)
+        moved = (slots[7] - slots[6]) / (statistics - slots[6])
+        self.assertAlmostEqual(np.median(moved), share, delta=1e-4)
 
     def test_one_system_is_that_system(self):
         auto = tf_gc.Auto(systems=(tf_gc.THC(),))

@@ -18,6 +18,7 @@ class Choice:
       measures_links: bool scalar, whether this step measures the links.
       is_clean: bool variable, whether no residual of the bucket waits on any worker.
       follows_residuals: bool scalar, whether the bucket's system of the step before keeps some.
+      is_open: bool scalar, whether it is one of those that are tried before a choice is made.
     """
 
     systems: tuple
@@ -26,13 +27,21 @@ class Choice:
     measures_links: tf.Tensor
     is_clean: tf.Variable
     follows_residuals: tf.Tensor
+    is_open: tf.Tensor
 
     @property
     def shares_second_moment(self) -> tf.Tensor:
         """Whether what is delivered is not for an optimizer to square, a bool scalar."""
-        shares = tf.gather([system.shares_second_moment for system in self.systems], self.index)
+        # Squares and shared moments differ in scale, by up to N, and optimizers remember for long.
+        is_tried = self.is_open & any(system.shares_second_moment for system in self.systems)
         # The first uncompressed step delivers all that has waited.
-        return shares | (self.follows_residuals & ~self.keeps_residuals)
+        delivers_all = self.follows_residuals & ~self.keeps_residuals
+        return self.delivers_late | is_tried | delivers_all
+
+    @property
+    def delivers_late(self) -> tf.Tensor:
+        """Whether values wait for several steps, and then come in spikes, a bool scalar."""
+        return tf.gather([system.shares_second_moment for system in self.systems], self.index)
 
     @property
     def keeps_residuals(self) -> tf.Tensor:

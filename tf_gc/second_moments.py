@@ -9,6 +9,9 @@ from collections.abc import Sequence
 
 # How much of the statistics that compression goes by is kept in a step.
 DECAY = 0.99
+# The same where nothing waits in residuals yet, as while compressors are tried. Units far above
+# gradients would then hold all of them back, until what waits has grown as large.
+QUICK_DECAY = 0.9
 
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
