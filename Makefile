@@ -16,9 +16,10 @@ train: setup
 test: setup
 	@$(PYTHON) build_tools/run_tests.py
 
-# What make test leaves out: the systems' and designs' other settings.
+# What make test leaves out: other settings of systems and designs, other cases of long tests.
 test-long: setup
-	@bazel test //tests:conformance_variants_test
+	@bazel test --test_env=TF_GC_ALL_CASES=1 //tests:conformance_variants_test \
+	  $(addprefix //tests:,$(addsuffix _test,backup diloco parameter_server silence strategy))
 
 lint: setup
 	@build_tools/lint.sh

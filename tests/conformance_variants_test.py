@@ -58,6 +58,21 @@ class SystemVariantsTest(tf_gc.testing.CompressorConformance):
 class ComparedVariantsTest(tf_gc.testing.CompressorConformance):
     workers = (1, 2)
     compressors = {  # noqa: RUF012
+        **{
+            f"{type(design).__name__}, two workers": Case(
+                compressor=design, workers=(2,), conserves=design.uses_residual
+            )
+            for design in (
+                tf_gc.Int8(),
+                tf_gc.TernGrad(),
+                tf_gc.OneBit(),
+                tf_gc.SampledTopK(ratio=0.1, samples=256),
+                tf_gc.LocalSteps(),
+                tf_gc.SignSGD(),
+                tf_gc.EFSignSGD(),
+                tf_gc.CascadingSSDM(),
+            )
+        },
         "TernGrad, not clipped": Case(
             compressor=tf_gc.TernGrad(clip=None), conserves=False, unbiased=True
         ),

@@ -61,7 +61,7 @@ class WaitForPeersTest(parameterized.TestCase):
         with _waiting_at("127.0.0.1") as port:
             wait_until(lambda: _answers(("127.0.0.1", port)), "the worker answers")
             for _ in range(300):  # more than the server's queue takes
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                socket.create_connection(("127.0.0.1", port), timeout=30).close()
         self.assertEqual(threading.active_count(), threads)
         socket.create_server(("127.0.0.1", port)).close()
 

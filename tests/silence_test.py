@@ -12,6 +12,7 @@ from absl import logging
 from absl.testing import absltest, parameterized
 
 from tests import server_clusters
+from tests.cases import some_of
 from tests.faults import LONG_SECONDS, FaultTest
 from tests.listening import listening
 from tests.waiting import wait_until
@@ -89,7 +90,7 @@ class StartTest(FaultTest):
 class SilentServerTest(FaultTest):
     """SIGSTOP of a process that a chief, or a worker, of parameter servers waits for."""
 
-    @parameterized.parameters("join", "read")
+    @some_of(1, "join", "read")
     def test_what_waits_for_a_stopped_server_ends(self, way):
         with server_clusters.ServerCluster(2, 2) as cluster:
             cluster.begin(programs.push_until_an_error, str(self.directory), way)

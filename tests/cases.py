@@ -1,0 +1,10 @@
+"""Parameters of tests that take long."""
+
+import os
+
+from absl.testing import parameterized
+
+
+def some_of(count, *cases):
+    """Tries the first cases, or all of them in `make test-long`."""
+    return parameterized.parameters(*(cases if "TF_GC_ALL_CASES" in os.environ else cases[:count]))
