@@ -461,8 +461,8 @@ def _decay(entries):
     choices = {id(entry.choice): entry.choice for entry in entries if entry.choice is not None}
     if not choices:
         return DECAY
-    waiting = [choice.delivers_late & ~choice.is_open for choice in choices.values()]
-    return tf.where(tf.reduce_any(waiting), DECAY, QUICK_DECAY)
+    are_fresh = tf.reduce_all([choice.has_fresh_units for choice in choices.values()])
+    return tf.where(are_fresh, QUICK_DECAY, DECAY)
 
 
 def _where(condition, then, otherwise):

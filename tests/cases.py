@@ -7,4 +7,5 @@ from absl.testing import parameterized
 
 def some_of(count, *cases):
     """Tries the first cases, or all of them in `make test-long`."""
-    return parameterized.parameters(*(cases if "TF_GC_ALL_CASES" in os.environ else cases[:count]))
+    tried = cases if "TF_GC_ALL_CASES" in os.environ else cases[:count]
+    return parameterized.parameters(*(c if isinstance(c, tuple) else (c,) for c in tried))

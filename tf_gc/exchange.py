@@ -39,6 +39,11 @@ class Choice:
         return self.delivers_late | is_tried | delivers_all
 
     @property
+    def has_fresh_units(self) -> tf.Tensor:
+        """Whether units follow the gradients soon, as little waits in residuals, a bool scalar."""
+        return (len(self.systems) > 1) & (self.is_open | ~self.delivers_late)
+
+    @property
     def delivers_late(self) -> tf.Tensor:
         """Whether values wait for several steps, and then come in spikes, a bool scalar."""
         return tf.gather([system.shares_second_moment for system in self.systems], self.index)
