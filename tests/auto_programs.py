@@ -25,7 +25,10 @@ _SHAPES = {"a": (48, 64), "b": (64, 96)}
 
 @contextlib.contextmanager
 def _scripted(script, settled=False):
-    """Makes worker 0 decide in every step, as a list of (choices, ratio) says."""
+    """Makes worker 0 decide in every step, as a list of (choices, ratio) says.
+
+    With `settled` it decides as if no plan were being tried.
+    """
 
     class Scripted(Chooser):
         calls = 0

@@ -91,7 +91,6 @@ class RestartTest(_BackupTest):
         self.check_same_end(results, uninterrupted(environment, tf_gc.ThreeLC()), (1, 0))
 
     @some_of(
-        1,
         (tf_gc.DiLoCo(inner_steps=4, compression=tf_gc.ThreeLC()),),
         (tf_gc.PowerSGD(rank=2),),
         (None,),
@@ -146,7 +145,7 @@ class FitTest(_BackupTest):
 class WritingTest(_BackupTest):
     """What happens while a backup is written."""
 
-    @some_of(1, 3, 2, 1)
+    @some_of(3, 2, 1)
     def test_a_kill_while_it_is_written_leaves_the_one_before(self, call):
         # Of each backup there are two calls: before it has its name, and after.
         victim = call % 2
@@ -181,7 +180,7 @@ class WritingTest(_BackupTest):
         )
         self.check_same_end(results, uninterrupted({}, tf_gc.ThreeLC()), _STEPS[2 * whole])
 
-    @some_of(1, True, False)
+    @some_of(True, False)
     def test_the_last_two_are_kept_and_deleted_at_the_end(self, delete):
         shared_cluster(2).run(
             programs.fit, self.directory, tf_gc.ThreeLC(), save_freq=2, delete=delete
@@ -343,12 +342,12 @@ class TensorFlowTest(_BackupTest):
         self.check_conserved(results, 10)
 
     @some_of(
-        3,
         (None, False, tf_gc.ThreeLC(), "has no residuals for any variable, which begin at 0"),
         (tf_gc.ThreeLC(), True, None, "has residuals, .* and this program, which compresses noth"),
         (tf_gc.ThreeLC(), True, tf_gc.Policy(tf_gc.ThreeLC(), min_elements=2000), "so far: .*kern"),
         (tf_gc.ThreeLC(), True, tf_gc.ThreeLC(), None),
         (None, True, None, None),
+        count=3,
     )
     def test_one_line_says_what_residuals_are_missing_or_left_out(
         self, before, has_residuals, after, message

@@ -7,6 +7,7 @@ from tf_gc.testing import Case
 
 # For those that add up on the way, or share what they know of other workers.
 _SEVERAL = (3,)
+# For those that keep more than a residual, which another number of workers restores.
 _EVEN_AND_ODD = (2, 3)
 _BAD_RATIOS = (("ratio", 0.0), ("ratio", 1.5), ("ratio", float("nan")))
 

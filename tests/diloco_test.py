@@ -381,13 +381,13 @@ class KerasTest(parameterized.TestCase):
         self.assertEqual(legacy, new)
 
     @some_of(
-        2,
         (True, tf_gc.ThreeLC()),
         (False, tf_gc.EFSignSGD()),
         (True, tf_gc.EFSignSGD()),
         (False, tf_gc.ThreeLC()),
         (True, None),
         (False, None),
+        count=2,
     )
     def test_first_steps_are_those_of_a_strategy_without_diloco(self, legacy_keras, compressor):
         """Second moments, clipping, and what compressors choose for the optimizer, too."""

@@ -317,7 +317,7 @@ class SynchronousTest(parameterized.TestCase):
     def test_a_strategy_that_is_gone_leaves_nothing_on_its_servers(self):
         self.assertFalse(shared_cluster(1).run(programs.strategies_in_turn))
 
-    @some_of(1, tf_gc.ThreeLC(), tf_gc.THC())
+    @some_of(tf_gc.ThreeLC(), tf_gc.THC())
     def test_models_that_are_gone_leave_nothing_behind(self, compressor):
         shape, count, warm_up = (1024, 1024), 14, 5
         directory = pathlib.Path(self.create_tempdir().full_path)
@@ -627,7 +627,7 @@ class KerasTest(parameterized.TestCase):
         )
         self.assertGreater(result["accuracy"][-1], 0.8)
 
-    @some_of(1, (True, 4), (False, 8))
+    @some_of((True, 4), (False, 8))
     def test_rows_of_embeddings_in_few_bits(self, synchronous, bits):
         result = shared_cluster(2, 2).run(
             programs.fit_embedding,
@@ -704,7 +704,7 @@ class FailureTest(parameterized.TestCase):
             with self.assertRaisesRegex(WorkerError, "Unavailable"):
                 cluster.result()
 
-    @some_of(1, True, False)
+    @some_of(True, False)
     def test_nothing_is_lost_when_a_new_cluster_restores_a_checkpoint(self, synchronous):
         kwargs = {
             "compression": tf_gc.ThreeLC(1.75),

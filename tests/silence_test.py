@@ -90,7 +90,7 @@ class StartTest(FaultTest):
 class SilentServerTest(FaultTest):
     """SIGSTOP of a process that a chief, or a worker, of parameter servers waits for."""
 
-    @some_of(1, "join", "read")
+    @some_of("join", "read")
     def test_what_waits_for_a_stopped_server_ends(self, way):
         with server_clusters.ServerCluster(2, 2) as cluster:
             cluster.begin(programs.push_until_an_error, str(self.directory), way)

@@ -18,7 +18,7 @@ class Choice:
       measures_links: bool scalar, whether this step measures the links.
       is_clean: bool variable, whether no residual of the bucket waits on any worker.
       follows_residuals: bool scalar, whether the bucket's system of the step before keeps some.
-      is_open: bool scalar, whether it is one of those that are tried before a choice is made.
+      is_open: bool scalar, whether systems are still being tried, so that others may follow soon.
     """
 
     systems: tuple

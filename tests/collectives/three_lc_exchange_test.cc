@@ -268,7 +268,7 @@ void ReferenceOfVariable(size_t v, const std::vector<Place>& places,
     segment_scales[segment] = ReferenceScale(options, v, count, {values});
   }
   for (size_t i = 0; i < n; ++i) {
-    const float scale = segment_scales[places[i].segment];
+    const float scale = segment_scales.at(places[i].segment);
     Floats& residual = (*ranks)[places[i].server].residuals[v];
     float reduced = kNan;
     if (!std::isnan(scale)) {
