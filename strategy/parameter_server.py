@@ -231,6 +231,7 @@ def _push(strategy, pairs, apply):
     if policy.sparse_as_dense:
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
     variables = [variable for _, variable in pairs]
+    apply, *_ = strategy.experimental_local_results(apply)  # one for all replicas of the worker
 
     def apply_in_replica(means):
         with tf.distribute.ReplicaContext(strategy, 0):
@@ -294,7 +295,7 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
             pulled = self._adopt(variable.get())
             if pulled is variable.get():
                 return variable
-            return internals.AggregatingVariable(
+            return pulled_variable.ReplicatedVariable(
                 self._container_strategy(), pulled, variable.aggregation
             )
 

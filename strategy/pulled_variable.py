@@ -152,6 +152,15 @@ class PulledVariable(internals.CachingVariable):
             )
 
 
+class ReplicatedVariable(internals.AggregatingVariable):
+    """A `PulledVariable` of workers with several replicas, which all read the worker's copy."""
+
+    def _assign_func(self, *args, **kwargs):
+        if worker_step.in_update():  # which has no replicas
+            return kwargs.pop("f")(self._v, *args, **kwargs)
+        return super()._assign_func(*args, **kwargs)
+
+
 def find(variable):
     """Returns the `PulledVariable` in a variable of Keras or of several replicas, or None."""
     variable = variables.unwrap(variable)

@@ -30,7 +30,8 @@ from tensorflow.python.distribute.parameter_server_strategy_v2 import (
     ParameterServerStrategyV2Extended,
 )
 
-# 2.17 to 2.21; overridden: _dense_var_to_tensor; used: _v, _overload_overloadable_operators.
+# 2.17 to 2.21; overridden: _dense_var_to_tensor, and _assign_func of the first; used: _v,
+# _overload_overloadable_operators.
 from tensorflow.python.distribute.ps_values import AggregatingVariable, CachingVariable
 
 # 2.17 to 2.21; replaced: _gather_saveables_for_checkpoint.

@@ -4,6 +4,7 @@ Every function makes a strategy of its own on the same cluster, and returns plai
 """
 
 import collections
+import functools
 import gc
 import importlib
 import os
@@ -21,8 +22,10 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.python.framework import op_callbacks
 from tf_gc.strategy import message_pieces, parameter_server, pulled_variable, second_moments
+from tf_gc.strategy import tensorflow_internals as internals
 
 import tf_gc
+from tests import server_clusters
 from tests.seeds import set_random_seed
 from tests.waiting import wait_until
 from tf_gc import ops
@@ -45,6 +48,25 @@ def serve_without_tf_gc():
         "tf.distribute.Server(config.cluster_spec(), 'ps', 0, protocol='grpc').join()"
     )
     os.execv(sys.executable, [sys.executable, "-P", "-c", program])
+
+
+def serve_with_two_devices():
+    """A worker with two processors, which stand for two GPUs."""
+    config = functools.partial(tf.compat.v1.ConfigProto, device_count={"CPU": 2})
+    with mock.patch.object(tf.compat.v1, "ConfigProto", config):
+        server_clusters.serve()
+
+
+def with_two_replicas(function, *args, **kwargs):
+    """Runs a program whose strategies take it that each worker has two such devices."""
+    devices = tuple(f"/device:CPU:{i}" for i in range(2))
+    with (
+        mock.patch.object(internals.ParameterServerStrategyV2Extended, "worker_devices", devices),
+        mock.patch.object(
+            internals.ParameterServerStrategyV2Extended, "_num_replicas_in_sync", len(devices)
+        ),
+    ):
+        return function(*args, **kwargs)
 
 
 def gaussian(seed, shape=_SHAPE):
@@ -131,6 +153,27 @@ def push_in_pieces(piece_bytes, *args, **kwargs):
     """As `push_in_turn`, with messages in pieces of about so many bytes a piece at most."""
     with mock.patch.object(message_pieces, "PIECE_BYTES", piece_bytes):
         return push_in_turn(*args, **kwargs)
+
+
+class ReplicaLoop(Loop):
+    """Whose replicas, of one worker, push their numbers, counted from one."""
+
+    def _push(self, gradients, delay):
+        def step(gradient):
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            self.strategy.push_gradients(
+                [(gradient * tf.cast(replica + 1, tf.float32), self.variables[0])],
+                lambda grads_and_vars: self._update(grads_and_vars),  # each has one of its own
+            )
+
+        self.strategy.run(step, args=(gradients[0],))
+
+
+def push_of_replicas(**kwargs):
+    """Returns the variable after a push."""
+    loop = ReplicaLoop(**kwargs)
+    loop.push([np.ones(_SHAPE, np.float32)]).fetch()
+    return loop.values[0]
 
 
 class SlowLoop(Loop):
@@ -452,7 +495,8 @@ def keras3_loop(steps, dtype_policy="float32", **kwargs):
             optimizer.apply(gradients, model.trainable_variables)
             return loss
 
-        return strategy.run(step, args=next(iterator))
+        losses = strategy.run(step, args=next(iterator))
+        return strategy.experimental_local_results(losses)[0]
 
     losses = [coordinator.schedule(train_step, args=(iterator,)) for _ in range(steps)]
     coordinator.join()

@@ -645,6 +645,36 @@ class KerasTest(parameterized.TestCase):
             self.assertEqual(table["bytes_pulled"], 0)
 
 
+class ReplicasTest(parameterized.TestCase):
+    """Two replicas in each worker, as with two GPUs."""
+
+    @parameterized.parameters(False, True)
+    def test_a_push_has_the_sum_of_the_replicas(self, synchronous):
+        with _cluster_of_replicas(1) as cluster:
+            value = cluster.run(
+                *(programs.with_two_replicas, programs.push_of_replicas),
+                compression=tf_gc.Int8() if not synchronous else None,
+                synchronous=synchronous,
+            )
+        np.testing.assert_allclose(value, -3 * np.ones_like(value), rtol=0.01)
+
+    @some_of(
+        (programs.keras3_loop, {"compression": tf_gc.ThreeLC(), "steps": 200}),
+        (programs.fit, {"compression": tf_gc.ThreeLC()}),
+        (programs.fit_embedding, {"synchronous": True}),
+    )
+    def test_a_model_learns(self, program, kwargs):
+        with _cluster_of_replicas(2) as cluster:
+            result = cluster.run(programs.with_two_replicas, program, **kwargs)
+        self.assertGreater(np.ravel(result["accuracy"])[-1], 0.75)
+        if "iterations" in result:
+            self.assertEqual(result["iterations"], result["traffic"]["updates"])
+
+
+def _cluster_of_replicas(workers):
+    return server_clusters.ServerCluster(workers, worker_program=programs.serve_with_two_devices)
+
+
 class FailureTest(parameterized.TestCase):
     """Processes that die or stop while others train."""
 

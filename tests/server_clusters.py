@@ -24,15 +24,16 @@ class ServerCluster:
       workers: their number.
       ps: the number of parameter servers.
       ps_program: the function that parameter servers run.
+      worker_program: the function that workers run.
     """
 
-    def __init__(self, workers, ps=1, ps_program=serve):
+    def __init__(self, workers, ps=1, ps_program=serve, worker_program=serve):
         ports = iter(free_ports(workers + ps + 1))
         self._cluster = {
             job: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
             for job, count in (("worker", workers), ("ps", ps), ("chief", 1))
         }
-        self._programs = {"worker": serve, "ps": ps_program}
+        self._programs = {"worker": worker_program, "ps": ps_program}
         self._servers = {}
         with contextlib.ExitStack() as resources:
             self._logs = resources.enter_context(tempfile.TemporaryDirectory())
