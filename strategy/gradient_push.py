@@ -93,7 +93,9 @@ class GradientPush:
                 gradients[index] = tf.cast(gradient, self._dtypes[index])
                 if second_moment is not None:
                     second_moments.attach(gradients[index], second_moment)
-        apply(list(zip(gradients, self._variables, strict=True)))
+        grads_and_vars = list(zip(gradients, self._variables, strict=True))
+        with second_moments.delivered(grads_and_vars):
+            apply(grads_and_vars)
         return tf.constant(True)
 
 

@@ -424,7 +424,7 @@ def _warn_of_squares(apply_dense):
 
 
 def _clip_second_moments(clip_gradients):
-    """tf_keras clips what was reduced; Keras 3 does on servers, else what is to be reduced."""
+    """tf_keras clips what was reduced; Keras 3 what is to be reduced, but on servers."""
 
     def clip(optimizer, grads):
         clipped = clip_gradients(optimizer, grads)
@@ -563,12 +563,6 @@ _SEAMS = (
     *(  # tf_keras 2.17 to 2.21
         (f"tf_keras.src.optimizers.{name.lower()}", name, "update_step", second_moments.use_in)
         for name in ("Adafactor", "Adam", "AdamW", "Ftrl", "Nadam", "RMSprop")
-    ),
-    (  # Keras 3.2 to 3.15
-        "keras.src.optimizers.base_optimizer",
-        "BaseOptimizer",
-        "_clip_gradients",
-        _clip_second_moments,
     ),
     (  # tf_keras 2.17 to 2.21
         "tf_keras.src.optimizers.optimizer",

@@ -5,6 +5,8 @@ squares say little of the gradient's; optimizers that square it get the mean of
 the workers' own squares instead, as an attribute of the reduced gradient.
 """
 
+import contextlib
+import contextvars
 import inspect
 import types
 
@@ -58,6 +60,21 @@ def scale(gradient, scaled):
     attach(scaled, second_moment * tf.math.divide_no_nan(after, before))
 
 
+# In an update on servers: what was delivered, by ids of the variables.
+_delivered = contextvars.ContextVar("delivered", default=types.MappingProxyType({}))
+
+
+@contextlib.contextmanager
+def delivered(grads_and_vars):
+    """Lets an optimizer have second moments of what it makes of these gradients."""
+    ids = {unwrap(variable)._unique_id: gradient for gradient, variable in grads_and_vars}
+    token = _delivered.set(ids)
+    try:
+        yield
+    finally:
+        _delivered.reset(token)
+
+
 class _Namespace:
     """A module in whose place a gradient's square is its second moment, where it has one."""
 
@@ -106,6 +123,9 @@ def use_in(update_step):
 
     def step(optimizer, gradient, variable, *args, **kwargs):
         is_centered = _is_centered(optimizer)
+        before = _delivered.get().get(unwrap(variable)._unique_id)
+        if of(gradient) is None and before is not None:
+            scale(before, gradient)
         if of(gradient) is None or is_centered:
             warn_without(optimizer, gradient, variable)
         run = function if is_centered else in_namespace

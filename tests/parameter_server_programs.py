@@ -337,24 +337,36 @@ def second_moments_in_turn(gradients, **kwargs):
     return seen, residual, loop.strategy.traffic.as_dict()
 
 
-def adam_in_turn(package, gradients, learning_rate, **kwargs):
-    """Pushes gradients to Adam; returns the variable and the velocity after each push."""
+def adam_in_turn(package, gradients, learning_rate, options=(), loss_scale=None, **kwargs):
+    """Pushes gradients to Adam; returns the variable and the velocity after each push.
+
+    Args:
+      package: "keras" or "tf_keras".
+      gradients: of the losses themselves.
+      learning_rate: Adam's.
+      options: more of Adam's arguments.
+      loss_scale: of a `LossScaleOptimizer` (Keras 3), if any; gradients are of so much more.
+      kwargs: the strategy's.
+    """
     package = importlib.import_module(package)
     strategy = make_strategy(**kwargs)
     with strategy.scope():
         layer = package.layers.Dense(_SHAPE[1], use_bias=False, kernel_initializer="zeros")
         layer.build((None, _SHAPE[0]))
-        optimizer = package.optimizers.Adam(learning_rate)
+        optimizer = adam = package.optimizers.Adam(learning_rate, **dict(options))
+        if loss_scale is not None:
+            optimizer = package.optimizers.LossScaleOptimizer(adam, initial_scale=loss_scale)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 
     @tf.function
     def step(gradient):
         strategy.run(lambda: optimizer.apply_gradients([(gradient, layer.kernel)]))
 
+    factor = loss_scale or getattr(adam, "loss_scale_factor", None) or 1.0
     seen = []
     for gradient in gradients:
-        coordinator.schedule(step, args=(tf.constant(gradient),)).fetch()
-        seen.append((layer.kernel.numpy(), optimizer._velocities[0].numpy()))
+        coordinator.schedule(step, args=(tf.constant(factor * gradient),)).fetch()
+        seen.append((layer.kernel.numpy(), adam._velocities[0].numpy()))
     return seen
 
 

@@ -436,6 +436,35 @@ class SecondMomentTest(parameterized.TestCase):
             np.testing.assert_allclose(velocity, adam.velocity, rtol=1e-5)
             np.testing.assert_allclose(value, adam.value, rtol=1e-4, atol=1e-7)
 
+    @parameterized.parameters(
+        {"loss_scale": 4.0},
+        {"options": {"loss_scale_factor": 4.0}},
+        {"options": {"clipnorm": 1e6}},
+    )
+    def test_what_keras_3_makes_of_gradients_has_second_moments(self, **kwargs):
+        gradients = [programs.gaussian(step) for step in range(3)]
+        arguments = ("keras", gradients, 0.01)
+        cluster = shared_cluster(1)
+        plain = cluster.run(programs.adam_in_turn, *arguments, compression=tf_gc.ThreeLC())
+        kwargs["compression"] = tf_gc.ThreeLC()
+        changed = cluster.run(programs.adam_in_turn, *arguments, **kwargs)
+        np.testing.assert_allclose(changed, plain, rtol=1e-5)
+
+    def test_accumulated_gradients_have_second_moments(self):
+        gradients = [programs.gaussian(step) for step in range(2)]
+        (_, velocity) = shared_cluster(1).run(
+            *(programs.adam_in_turn, "keras", gradients, 0.01),
+            options={"gradient_accumulation_steps": 2},
+            compression=tf_gc.ThreeLC(),
+        )[-1]
+        worker = reference.Worker(_SHAPE)
+        delivered, moments = zip(
+            *(reference.mean([worker.push(g)], rows=_SHAPE[0]) for g in gradients), strict=True
+        )
+        # That of the last, as much smaller as the mean is.
+        ratio = np.sum(np.square(sum(delivered) / 2)) / np.sum(np.square(delivered[-1]))
+        np.testing.assert_allclose(velocity, (1 - 0.999) * ratio * moments[-1], rtol=1e-4)
+
     def test_what_is_not_finite_is_seen_and_forgotten(self):
         gradients = [programs.gaussian(step) for step in range(3)]
         gradients[1][5, 7] = np.inf
