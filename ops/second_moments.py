@@ -41,15 +41,17 @@ def mean_squares(gradients, rows, name=None):
 def update_second_moments(statistics, slots, scale, decay, name=None):
     """Lets slots follow statistics.
 
-        slot <- slot + (1 - decay) (scale statistics - slot)
+        w <- decay w + (1 - decay)
+        slot <- slot + (1 - decay) / w (scale statistics - slot)
 
-    A slot that is all zero becomes scale statistics; one stays as it is where one
-    of its statistics is not finite.
+    where w, the last value of a slot, is the weight of what is in the others: these
+    are decayed means as Adam's, corrected for their bias. A slot stays as it is where
+    one of its statistics is not finite.
 
     Args:
       statistics: bfloat16 vector from `mean_squares`, or its sum over workers.
-      slots: list of handles of float32 variables of one dimension, which
-        have as many values as there are statistics.
+      slots: list of handles of float32 variables of one dimension, zero at first,
+        which have a value for each of their statistics and one more.
       scale: float32 scalar: for sums, 1 over the number of workers.
       decay: float32 scalar in 0 ... 1.
       name: Name of the op.

@@ -231,7 +231,8 @@ class _Kept:
         for v in variables:
             yield ops.read_residual(model, id=v.id, shape=v.shape)
         for v in variables:
-            yield ops.read_second_moment(model, id=v.id, shape=[sum(v.matrix or ())])
+            statistics = sum(v.matrix) + 1 if v.matrix else 0  # with their weight
+            yield ops.read_second_moment(model, id=v.id, shape=[statistics])
 
     def _read_rounds(self, variables):
         for v in variables:

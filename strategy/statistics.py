@@ -32,7 +32,7 @@ class Statistics:
         self.shape = tf.TensorShape([sum(self._sizes)])
         measured_sizes = self._sizes[: len(measured)]
         self._slots = [
-            residuals.shared(v, "second_moment", (size,)).handle
+            residuals.shared(v, "second_moment", (size + 1,)).handle
             for v, size in zip(measured, measured_sizes, strict=True)
         ]
         self._measured_size = sum(measured_sizes)

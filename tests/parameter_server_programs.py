@@ -348,26 +348,45 @@ def adam_in_turn(package, gradients, learning_rate, options=(), loss_scale=None,
       loss_scale: of a `LossScaleOptimizer` (Keras 3), if any; gradients are of so much more.
       kwargs: the strategy's.
     """
-    package = importlib.import_module(package)
+    optimizers = importlib.import_module(package).optimizers
     strategy = make_strategy(**kwargs)
     with strategy.scope():
-        layer = package.layers.Dense(_SHAPE[1], use_bias=False, kernel_initializer="zeros")
-        layer.build((None, _SHAPE[0]))
-        optimizer = adam = package.optimizers.Adam(learning_rate, **dict(options))
+        optimizer = adam = optimizers.Adam(learning_rate, **dict(options))
         if loss_scale is not None:
-            optimizer = package.optimizers.LossScaleOptimizer(adam, initial_scale=loss_scale)
+            optimizer = optimizers.LossScaleOptimizer(adam, initial_scale=loss_scale)
+    factor = loss_scale or getattr(adam, "loss_scale_factor", None) or 1.0
+    kernels = _train_a_kernel(package, strategy, optimizer, [factor * g for g in gradients])
+    return [(kernel, adam._velocities[0].numpy()) for kernel in kernels]
+
+
+def _train_a_kernel(package, strategy, optimizer, gradients):
+    """Pushes gradients to an optimizer; yields the variable after each push."""
+    layers = importlib.import_module(package).layers
+    with strategy.scope():
+        layer = layers.Dense(_SHAPE[1], use_bias=False, kernel_initializer="zeros")
+        layer.build((None, _SHAPE[0]))
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 
     @tf.function
     def step(gradient):
         strategy.run(lambda: optimizer.apply_gradients([(gradient, layer.kernel)]))
 
-    factor = loss_scale or getattr(adam, "loss_scale_factor", None) or 1.0
-    seen = []
     for gradient in gradients:
-        coordinator.schedule(step, args=(tf.constant(factor * gradient),)).fetch()
-        seen.append((layer.kernel.numpy(), adam._velocities[0].numpy()))
-    return seen
+        coordinator.schedule(step, args=(tf.constant(gradient),)).fetch()
+        yield layer.kernel.numpy()
+
+
+def warnings_of_an_optimizer(package, name, **kwargs):
+    """Pushes twice; returns what is warned of."""
+    strategy = make_strategy(**kwargs)
+    with strategy.scope():
+        optimizer = getattr(importlib.import_module(package).optimizers, name)()
+    with (
+        mock.patch.object(second_moments, "_has_warned", False),
+        mock.patch.object(logging, "warning") as warning,
+    ):
+        list(_train_a_kernel(package, strategy, optimizer, [gaussian(i) for i in range(2)]))
+    return [call.args[0] % call.args[1:] for call in warning.call_args_list]
 
 
 def loopback_bytes(steps, shape, **kwargs):
@@ -913,7 +932,8 @@ def _statistics(loop, workers):
     for worker in range(workers):
         with tf.device(f"/job:worker/task:{worker}/device:CPU:0"):
             model = server.local_model()
-            read = ops.read_second_moment(model, id=variable.id, shape=[sum(variable.matrix)])
+            shape = [sum(variable.matrix) + 1]
+            read = ops.read_second_moment(model, id=variable.id, shape=shape)
         statistics.append(read.numpy())
     return statistics
 

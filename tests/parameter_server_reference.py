@@ -19,7 +19,7 @@ class Worker:
     def __init__(self, shape, multiplier=None):
         self._rows = shape[0]
         self._multiplier = multiplier
-        self.statistics = np.zeros(sum(shape), np.float32)
+        self.statistics = np.zeros(sum(shape) + 1, np.float32)
         self.residual = np.zeros(shape, np.float32)
 
     def push(self, gradient):
@@ -27,7 +27,7 @@ class Worker:
         self.statistics = moments.update(
             self.statistics, moments.mean_squares(gradient, self._rows), _DECAY
         )
-        sent = self.statistics.astype(_BFLOAT16).astype(np.float32)
+        sent = self.statistics[:-1].astype(_BFLOAT16).astype(np.float32)
         units = moments.units(sent, self._rows)
         a, b = units[: self._rows, np.newaxis], units[self._rows :]
         t = gradient + self.residual

@@ -62,24 +62,25 @@ def second_moments(values, rows, factor):
     return shares.astype(np.float32)[:, np.newaxis] * of_columns
 
 
-def units(slot, rows):
+def units(means, rows):
     """float32 [rows + columns]: a, then b."""
-    of_rows, of_columns = slot[:rows].astype(np.float64), slot[rows:].astype(np.float64)
+    of_rows, of_columns = means[:rows].astype(np.float64), means[rows:].astype(np.float64)
     row_mean, column_mean = _mean(of_rows), _mean(of_columns)
     if row_mean == 0 or column_mean == 0:
-        return np.ones(slot.size, np.float32)
+        return np.ones(means.size, np.float32)
     a = np.sqrt(np.maximum(of_rows / row_mean, _SMALLEST_UNIT))
     b = np.sqrt(np.maximum(of_columns, _SMALLEST_UNIT * column_mean))
     return np.concatenate([a, b]).astype(np.float32)
 
 
 def update(slot, values, decay):
-    """The slot after a step, float32."""
+    """The slot after a step, float32: decayed means, and the weight of what is in them."""
     if not np.isfinite(values).all():
         return slot
-    if not slot.any():
-        return values
-    return slot + (np.float32(1) - np.float32(decay)) * (values - slot)
+    share = np.float32(1) - np.float32(decay)
+    means, weight = slot[:-1], slot[-1]
+    weight += share * (np.float32(1) - weight)
+    return np.append(means + share / weight * (values - means), weight)
 
 
 def spread(of_units, rows):

@@ -31,7 +31,7 @@ def _sums(name, steps, workers):
 def _expected(steps, workers, factor, dtype=np.float32):
     """The second moments of the kernel by step, and its slots, in slow NumPy."""
     moments, slots = [], []
-    slot = np.zeros(ROWS + 64, np.float32)
+    slot = np.zeros(ROWS + 64 + 1, np.float32)
     for step in range(steps):
         gradients = [gradient("kernel", step, w).astype(dtype) for w in range(workers)]
         sums = reference.statistics(gradients, ROWS)
@@ -164,7 +164,7 @@ class StatisticsTest(parameterized.TestCase):
             _, slots = _expected(2, 2, factor=1.0)
             np.testing.assert_array_equal(result["slots"][1:], slots)
             for units, slot in zip(result["units"], result["slots"], strict=True):
-                np.testing.assert_array_equal(units[0], reference.units(slot, ROWS))
+                np.testing.assert_array_equal(units[0], reference.units(slot[:-1], ROWS))
 
 
 def _without_traffic(*args, **kwargs):
@@ -216,11 +216,11 @@ class UnitsTest(parameterized.TestCase):
     def test_values_are_compared_in_units_and_conserved(self, compressor, send):
         results = shared_cluster(2).run(programs.reduce_kernel, compressor, 3)
         delivered = one([r["reduced"] for r in results])
-        residuals, slot = [np.zeros(ROWS * 64, np.float32)] * 2, np.zeros(ROWS + 64, np.float32)
+        residuals, slot = [np.zeros(ROWS * 64, np.float32)] * 2, np.zeros(ROWS + 64 + 1, np.float32)
         for step in range(3):
             gradients = [gradient("kernel", step, w).ravel() for w in range(2)]
             ts = [g + e for g, e in zip(gradients, residuals, strict=True)]
-            sent = send(ts, reference.spread(reference.units(slot, ROWS), ROWS), step)
+            sent = send(ts, reference.spread(reference.units(slot[:-1], ROWS), ROWS), step)
             residuals = [t - q for t, q in zip(ts, sent, strict=True)]
             np.testing.assert_allclose(
                 delivered[step].ravel(), sum(sent), rtol=1e-5, atol=1e-4, err_msg=f"step {step}"
@@ -236,7 +236,7 @@ class UnitsTest(parameterized.TestCase):
         results = shared_cluster(2).run(programs.reduce_kernel, compressor, 2)
         delivered = one([r["reduced"] for r in results])
         _, slots = _expected(1, 2, factor=1.0)
-        u = reference.spread(reference.units(slots[0], ROWS), ROWS)
+        u = reference.spread(reference.units(slots[0][:-1], ROWS), ROWS)
         ts = [
             gradient("kernel", 1, w).ravel() + result["residuals"][0].ravel()
             for w, result in enumerate(results)
@@ -254,7 +254,8 @@ class UnitsTest(parameterized.TestCase):
         np.testing.assert_allclose(delivered.reshape(ROWS, -1), sent, rtol=1e-5, atol=1e-3)
         errors = sum(np.square(r["residuals"][1]).reshape(ROWS, -1).mean(1) for r in results)
         _, slots = _expected(1, 2, factor=1.0)
-        rows = reference.spread(reference.units(slots[0], ROWS), ROWS).reshape(ROWS, -1).mean(1)
+        units = reference.spread(reference.units(slots[0][:-1], ROWS), ROWS)
+        rows = units.reshape(ROWS, -1).mean(1)
         relative = np.sqrt(errors) / rows
         self.assertLess(relative.max() / relative.min(), 2)
 

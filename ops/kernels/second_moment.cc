@@ -71,13 +71,14 @@ void MeanSquares(const float* values, int64_t rows, int64_t columns,
 }
 
 void UpdateSecondMoment(const float* statistics, int64_t n, float decay,
-                        float* slot) {
+                        float* weight, float* means) {
   if (!AreFinite(statistics, n)) return;
   const KeepDenormals keep_denormals;
-  const bool is_new =
-      std::all_of(slot, slot + n, [](float value) { return value == 0; });
-  const float share = is_new ? 1 : 1 - decay;
-  for (int64_t i = 0; i < n; ++i) slot[i] += share * (statistics[i] - slot[i]);
+  *weight += (1 - decay) * (1 - *weight);
+  const float share = *weight > 0 ? (1 - decay) / *weight : 0;
+  for (int64_t i = 0; i < n; ++i) {
+    means[i] += share * (statistics[i] - means[i]);
+  }
 }
 
 void SecondMomentUnits(const float* statistics, int64_t rows, int64_t columns,

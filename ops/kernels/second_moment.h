@@ -24,11 +24,16 @@ namespace tf_gc::kernels {
 void MeanSquares(const float* values, int64_t rows, int64_t columns,
                  float* statistics, const ParallelFor& parallel_for);
 
-// slot <- slot + (1 - decay) (statistic - slot), for n statistics; a slot that
-// is all zero becomes the statistics, and one stays as it is where a statistic
-// is not finite.
+// Lets the means of n statistics follow these, and the weight w, 0 at first, of
+// what is in the means:
+//
+//   w <- decay w + (1 - decay),
+//   mean <- mean + (1 - decay) / w (statistic - mean)
+//
+// They are Adam's moments, corrected for their bias. All stay as they are where
+// a statistic is not finite.
 void UpdateSecondMoment(const float* statistics, int64_t n, float decay,
-                        float* slot);
+                        float* weight, float* means);
 
 // Writes the rows + columns factors a and b of the units u_ij = a_i b_j in
 // which the values of a matrix are compared:

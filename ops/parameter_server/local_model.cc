@@ -378,9 +378,9 @@ void LocalModel::UpdateStatistics(const DenseGradient& gradient,
   variable->statistics.resize(statistics.size());
   kernels::MeanSquares(FloatsOf(gradient.gradient), rows, n / rows,
                        statistics.data(), parallel_for);
-  kernels::UpdateSecondMoment(statistics.data(), statistics.size(),
-                              gradient.codec->decay,
-                              variable->statistics.data());
+  kernels::UpdateSecondMoment(
+      statistics.data(), statistics.size(), gradient.codec->decay,
+      &variable->statistics_weight, variable->statistics.data());
 }
 
 void LocalModel::EncodeThc(const DenseGradient& gradient,
@@ -666,12 +666,14 @@ absl::Status LocalModel::ReadSecondMoment(uint32_t id, const TensorShape& shape,
   const auto found = variables_.find(id);
   if (found != variables_.end() && !found->second.statistics.empty()) {
     const std::vector<float>& own = found->second.statistics;
-    if (static_cast<int64_t>(own.size()) != copy.NumElements()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("shape: variable ", id, " has ", own.size(),
-                       " statistics, got shape ", shape.DebugString()));
+    const int64_t count = own.size();
+    if (count + 1 != copy.NumElements()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "shape: variable ", id, " has ", count,
+          " statistics and their weight, got shape ", shape.DebugString()));
     }
     std::copy(own.begin(), own.end(), FloatsOf(&copy));
+    FloatsOf(&copy)[count] = found->second.statistics_weight;
   }
   CHECK(statistics->CopyFrom(copy, shape));
   return absl::OkStatus();
@@ -679,8 +681,11 @@ absl::Status LocalModel::ReadSecondMoment(uint32_t id, const TensorShape& shape,
 
 void LocalModel::WriteSecondMoment(uint32_t id, const Tensor& statistics) {
   const float* const begin = FloatsOf(statistics);
+  const int64_t count = std::max<int64_t>(0, statistics.NumElements() - 1);
   std::lock_guard<std::mutex> lock(mutex_);
-  variables_[id].statistics.assign(begin, begin + statistics.NumElements());
+  Variable& variable = variables_[id];
+  variable.statistics.assign(begin, begin + count);
+  variable.statistics_weight = count > 0 ? begin[count] : 0;
 }
 
 void LocalModel::Forget(const std::vector<int64_t>& ids) {

@@ -113,7 +113,8 @@ class LocalModel : public tensorflow::ResourceBase {
                        const std::set<uint64_t>& counted);
 
   // ---- Checkpoints. A residual is what waits for the next push, of rows too,
-  // and empty if nothing waits; statistics are zeros before the first gradient.
+  // and empty if nothing waits; statistics, with their weight at the end, are
+  // zeros before the first gradient.
 
   absl::Status ReadResidual(uint32_t id, const tensorflow::TensorShape& shape,
                             tensorflow::Tensor* residual) const;
@@ -139,7 +140,9 @@ class LocalModel : public tensorflow::ResourceBase {
     ThcScales scales;                            // from the server
     std::optional<tensorflow::Tensor> residual;  // none: zeros
     Rows pending;                                // of pushes taken back
-    std::vector<float> statistics;  // of gradients, decayed; none: zeros
+    // Means of the gradients' (UpdateSecondMoment); none: zeros.
+    std::vector<float> statistics;
+    float statistics_weight = 0;
   };
   // What it takes to decode the gradient of a variable in a push.
   struct Sent {

@@ -733,9 +733,9 @@ Gives the statistics of the gradients that a worker has pushed of a variable.
 
 model: Handle from LocalModel.
 id: The variable.
-shape: That of a vector of rows + columns values.
-value: The decayed means of squares of the rows and then of the columns; zeros
-  before the first gradient.
+shape: That of a vector of rows + columns + 1 values.
+value: The decayed means of squares of the rows and then of the columns, and the
+  weight of what is in them; zeros before the first gradient.
 )doc");
 
 REGISTER_OP("TfGc>WriteSecondMoment")

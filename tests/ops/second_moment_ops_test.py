@@ -57,7 +57,7 @@ class MeanSquaresTest(OpTestCase):
 class SlotTest(OpTestCase):
     @parameterized.named_parameters(*MODES)
     def test_slots_follow_the_references(self, compile_function):
-        slots = _slots(np.zeros(7), np.zeros(5))
+        slots = _slots(np.zeros(8), np.zeros(6))
 
         @compile_function
         def update(statistics):
@@ -76,22 +76,22 @@ class SlotTest(OpTestCase):
             np.testing.assert_array_equal(slot, values)
 
     def test_a_slot_stays_where_a_statistic_is_not_finite(self):
-        slots = _slots([1, 2, 3], [4, 5])
+        slots = _slots([1, 2, 3, 1], [4, 5, 1])
         statistics = tf.constant([9, _NAN, 9, 6, 7], tf.bfloat16)
         ops.update_second_moments(statistics, _handles(slots), 1.0, 0.5)
-        np.testing.assert_array_equal(slots[0], [1, 2, 3])
-        np.testing.assert_array_equal(slots[1], [5, 6])
+        np.testing.assert_array_equal(slots[0], [1, 2, 3, 1])
+        np.testing.assert_array_equal(slots[1], [5, 6, 1])
 
     def test_who_has_read_a_slot_keeps_what_it_has_read(self):
-        [slot] = _slots([1, 2, 3])
+        [slot] = _slots([1, 2, 3, 1])
         before = slot.read_value()
         ops.update_second_moments(tf.constant([3, 3, 3], tf.bfloat16), [slot.handle], 1.0, 0.5)
-        np.testing.assert_array_equal(before, [1, 2, 3])
-        np.testing.assert_array_equal(slot, [2, 2.5, 3])
+        np.testing.assert_array_equal(before, [1, 2, 3, 1])
+        np.testing.assert_array_equal(slot, [2, 2.5, 3, 1])
 
     def test_units_are_those_before_an_update_that_comes_later(self):
-        [slot] = _slots(np.square(testing.gaussian(9)))
-        before = slot.numpy()
+        [slot] = _slots(np.square(testing.gaussian(10)))
+        before = slot.numpy()[:-1]
 
         @tf.function
         def step():
@@ -105,12 +105,13 @@ class SlotTest(OpTestCase):
         np.testing.assert_array_equal(updated, np.ones(9))
 
     def test_statistics_and_slots_of_other_sizes_are_refused(self):
-        handles = _handles(_slots([1, 2, 3]))
+        handles = _handles(_slots([1, 2, 3, 1]))
         statistics = tf.zeros([2], tf.bfloat16)
         self.assert_invalid("3 values", ops.update_second_moments, statistics, handles, 1.0, 0.5)
         statistics = tf.zeros([3], tf.bfloat16)
         self.assert_invalid("decay", ops.update_second_moments, statistics, handles, 1.0, 1.5)
-        self.assert_invalid("more values", ops.second_moment_units, handles, [3])
+        few = "more statistics than the 3 rows, got 3"
+        self.assert_invalid(few, ops.second_moment_units, handles, [3])
         matrix = [tf.Variable(tf.zeros([3, 3])).handle]
         self.assert_invalid("one dimension", ops.second_moment_units, matrix, [1])
 

@@ -55,6 +55,12 @@ class Fixture {
   Values values_;
 };
 
+// Statistics with their weight.
+Floats With(Floats statistics, float weight) {
+  statistics.push_back(weight);
+  return statistics;
+}
+
 std::vector<VariableInfo> OneVariable(const std::string& push,
                                       int64_t start_step = 0, int64_t n = 100) {
   return {MakeVariable(1, {n}, push, "int8", start_step)};
@@ -417,18 +423,19 @@ TEST(LocalModelTest, WarmUpIsExact) {
 TEST(LocalModelTest, StatisticsFollowTheGradients) {
   const std::vector<VariableInfo> variables = OneVariable(kUnits);
   Worker worker(variables);
-  EXPECT_EQ(worker.SecondMoment(0, 4), Floats(29, 0));
-  Floats expected;
+  EXPECT_EQ(worker.SecondMoment(0, 4), Floats(30, 0));
+  Floats expected(29);
+  float weight = 0;
   for (int step = 0; step < 5; ++step) {
     const Floats gradient = Gaussian(100, step, 0.1f * (step + 1));
     const Floats squares = MeanSquares(gradient, 4);
-    if (step == 0) expected = squares;
+    weight += 0.5f * (1 - weight);
     for (int i = 0; i < 29; ++i) {
-      expected[i] += (1 - 0.5f) * (squares[i] - expected[i]);
+      expected[i] += 0.5f / weight * (squares[i] - expected[i]);
     }
     const Buffer push = worker.Push({gradient});
     worker.Settle(push, true);
-    ExpectNear(worker.SecondMoment(0, 4), expected, 1e-6f);
+    ExpectNear(worker.SecondMoment(0, 4), With(expected, weight), 1e-6f);
     // Behind the header, and the id, codec and size of the only entry.
     ExpectNear(DecodeStatistics(push.data() + kMessageHeaderSize + 3, 4, 100),
                expected, 0.004f * 0.5f);
@@ -439,8 +446,8 @@ TEST(LocalModelTest, ResidualsAreNoPartOfStatistics) {
   Worker worker(OneVariable(kUnits));
   worker.model().WriteResidual(1, ToTensor(Gaussian(100, 4)));
   worker.Push({Gaussian(100, 3)});
-  ExpectNear(worker.SecondMoment(0, 4), MeanSquares(Gaussian(100, 3), 4),
-             1e-6f);
+  ExpectNear(worker.SecondMoment(0, 4),
+             With(MeanSquares(Gaussian(100, 3), 4), 0.5f), 1e-6f);
 }
 
 TEST(LocalModelTest, GradientsThatAreNotFiniteLeaveTheStatistics) {
@@ -473,10 +480,10 @@ TEST(LocalModelTest, PushesBeforeTheStartStepHaveStatisticsToo) {
 
 TEST(LocalModelTest, StatisticsAreWrittenAndGoOn) {
   Worker worker(OneVariable(kUnits));
-  worker.model().WriteSecondMoment(1, ToTensor(Floats(29, 2)));
-  EXPECT_EQ(worker.SecondMoment(0, 4), Floats(29, 2));
+  worker.model().WriteSecondMoment(1, ToTensor(With(Floats(29, 2), 1)));
+  EXPECT_EQ(worker.SecondMoment(0, 4), With(Floats(29, 2), 1));
   worker.Push({Floats(100, 0)});
-  EXPECT_EQ(worker.SecondMoment(0, 4), Floats(29, 1));
+  EXPECT_EQ(worker.SecondMoment(0, 4), With(Floats(29, 1), 1));
 }
 
 TEST(LocalModelTest, TheScaleMayBeOfTheMean) {
@@ -752,7 +759,7 @@ TEST(LocalModelTest, WrongGradientsAreInvalidAndChangeNothing) {
   const CodecSpec units = Spec("three_lc rows=3 decay=0.5");
   ExpectInvalid(encode({{2, &units, 1, 0, ToTensor({1, 2})}}, {}),
                 "variable 2 has 3 rows");
-  model->WriteSecondMoment(2, ToTensor({1, 2}));
+  model->WriteSecondMoment(2, ToTensor({1, 2, 1}));
   ExpectInvalid(encode({{2, &units, 1, 0, ToTensor({1, 2, 3})}}, {}),
                 "variable 2 has 2 statistics");
   tensorflow::Tensor statistics;

@@ -275,12 +275,13 @@ class Worker {
     return OrZeros(value, variables_[index].size());
   }
 
-  // The statistics of the gradients of a variable of so many rows.
+  // The statistics of the gradients of a variable of so many rows, and their
+  // weight.
   Floats SecondMoment(size_t index, int64_t rows) const {
     const VariableInfo& variable = variables_[index];
     tensorflow::Tensor value;
     ExpectOk(model_->ReadSecondMoment(
-        variable.id, {StatisticsCount(rows, variable.size())}, &value));
+        variable.id, {StatisticsCount(rows, variable.size()) + 1}, &value));
     return ToFloats(value);
   }
 
