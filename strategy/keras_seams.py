@@ -346,10 +346,12 @@ def _push_with_apply(apply):
         if not optimizer.built:
             with tf.init_scope():
                 optimizer.build(variables)
-        tf.distribute.get_strategy().push_gradients(
-            zip(grads, variables, strict=True),
-            lambda grads_and_vars: apply(optimizer, *zip(*grads_and_vars, strict=True)),
-        )
+
+        def update(grads_and_vars):
+            second_moments.warn_of_unknown(optimizer, grads_and_vars)
+            apply(optimizer, *zip(*grads_and_vars, strict=True))
+
+        tf.distribute.get_strategy().push_gradients(zip(grads, variables, strict=True), update)
         return None
 
     return push
@@ -370,10 +372,12 @@ def _push_with_apply_gradients(apply_gradients):
             else:  # of tf_keras.optimizers.legacy
                 optimizer._create_all_weights(variables)
                 kwargs = {}
-        tf.distribute.get_strategy().push_gradients(
-            grads_and_vars,
-            lambda reduced: apply_gradients(optimizer, reduced, name=name, **kwargs),
-        )
+
+        def update(grads_and_vars):
+            second_moments.warn_of_unknown(optimizer, grads_and_vars)
+            apply_gradients(optimizer, grads_and_vars, name=name, **kwargs)
+
+        tf.distribute.get_strategy().push_gradients(grads_and_vars, update)
         return optimizer.iterations
 
     return push

@@ -450,6 +450,21 @@ class SecondMomentTest(parameterized.TestCase):
         changed = cluster.run(programs.adam_in_turn, *arguments, **kwargs)
         np.testing.assert_allclose(changed, plain, rtol=1e-5)
 
+    @some_of(
+        ("keras", "Adamax", r"^Adamax may square .*docs/adam.md"),
+        ("tf_keras", "Adagrad", "^Adagrad may square "),
+        ("keras", "SGD", None),
+        ("tf_keras", "Adam", None),
+        count=2,
+    )
+    def test_an_optimizer_that_may_square_is_warned_of_once(self, package, name, text):
+        warnings = shared_cluster(1).run(
+            programs.warnings_of_an_optimizer, package, name, compression=tf_gc.ThreeLC()
+        )
+        self.assertLen(warnings, int(text is not None))
+        if text:
+            self.assertRegex(warnings[0], text)
+
     def test_accumulated_gradients_have_second_moments(self):
         gradients = [programs.gaussian(step) for step in range(2)]
         (_, velocity) = shared_cluster(1).run(
