@@ -60,9 +60,19 @@ class Residuals(internals.Trackable):
         return self._adoptions, max(updates, default=-1)
 
     def of(self, variable: Any, slot: str = "residual") -> tf.Variable:
-        """Returns a slot of a variable; a residual is made when first asked for."""
-        shape = unwrap(variable).shape if slot == "residual" else None
-        return self._get(variable, slot, shape)
+        """Returns a slot of a variable; a residual is made when first asked for.
+
+        Raises:
+          ValueError: there is no such slot (yet); the message says which there are.
+        """
+        native = unwrap(variable)
+        if slot != "residual" and slot not in (slots := self._slots.get(native._unique_id, {})):
+            there = ", ".join(map(repr, {"residual": None, **slots}))
+            raise ValueError(
+                f"{name_of(variable)} has no slot {slot!r}, but {there}; others are made when its"
+                " gradient is first reduced"
+            )
+        return self._get(variable, slot, native.shape)
 
     def local(self, variable, slot, shape):
         """Returns this worker's variable of a slot, which it makes when first asked for."""

@@ -718,6 +718,14 @@ def come_late(timeout_seconds, absent_rank):
         reduce(gaussian(1))
 
 
+def ask_for_a_slot(slot):
+    """Asks for a slot of a variable that was never reduced."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros(_SHAPE), name="v")
+    return strategy.residuals.of(variable, slot).shape
+
+
 def bad_inputs(
     sparsity_multiplier=1.0,
     residual_shape=_SHAPE,

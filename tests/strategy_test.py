@@ -451,6 +451,11 @@ class FailureTest(parameterized.TestCase):
         self.assertIn("task:1", errors[0].message)
         self.assertIsNone(errors[1])
 
+    def test_a_slot_that_is_not_there_is_named(self):
+        [error] = shared_cluster(1).outcomes(programs.ask_for_a_slot, "momentum")
+        self.assertIsInstance(error, ValueError)
+        self.assertIn("v has no slot 'momentum', but 'residual'", str(error))
+
     @parameterized.parameters(
         ({"sparsity_multiplier": 2.0}, "sparsity_multiplier must be above 0 and less than 2, got"),
         ({"residual_shape": (5, 7)}, r"residuals\[0\] must be a float32 variable of shape"),
