@@ -346,12 +346,11 @@ def _push_with_apply(apply):
         if not optimizer.built:
             with tf.init_scope():
                 optimizer.build(variables)
-
-        def update(grads_and_vars):
-            second_moments.warn_of_unknown(optimizer, grads_and_vars)
-            apply(optimizer, *zip(*grads_and_vars, strict=True))
-
-        tf.distribute.get_strategy().push_gradients(zip(grads, variables, strict=True), update)
+        grads_and_vars = list(zip(grads, variables, strict=True))
+        second_moments.warn_of_unknown(optimizer, grads_and_vars)
+        tf.distribute.get_strategy().push_gradients(
+            grads_and_vars, lambda reduced: apply(optimizer, *zip(*reduced, strict=True))
+        )
         return None
 
     return push
@@ -372,12 +371,11 @@ def _push_with_apply_gradients(apply_gradients):
             else:  # of tf_keras.optimizers.legacy
                 optimizer._create_all_weights(variables)
                 kwargs = {}
-
-        def update(grads_and_vars):
-            second_moments.warn_of_unknown(optimizer, grads_and_vars)
-            apply_gradients(optimizer, grads_and_vars, name=name, **kwargs)
-
-        tf.distribute.get_strategy().push_gradients(grads_and_vars, update)
+        second_moments.warn_of_unknown(optimizer, grads_and_vars)
+        tf.distribute.get_strategy().push_gradients(
+            grads_and_vars,
+            lambda reduced: apply_gradients(optimizer, reduced, name=name, **kwargs),
+        )
         return optimizer.iterations
 
     return push
@@ -428,7 +426,7 @@ def _warn_of_squares(apply_dense):
 
 
 def _clip_second_moments(clip_gradients):
-    """tf_keras clips what was reduced; Keras 3 what is to be reduced, but on servers."""
+    """tf_keras clips what was reduced."""
 
     def clip(optimizer, grads):
         clipped = clip_gradients(optimizer, grads)

@@ -292,11 +292,8 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
             variable = create(**kwargs)
             if not isinstance(variable, internals.AggregatingVariable):
                 return self._adopt(variable)
-            pulled = self._adopt(variable.get())
-            if pulled is variable.get():
-                return variable
             return pulled_variable.ReplicatedVariable(
-                self._container_strategy(), pulled, variable.aggregation
+                self._container_strategy(), self._adopt(variable.get()), variable.aggregation
             )
 
         return creator
@@ -355,8 +352,9 @@ def _publishing(make_saveables, variables):
     def make(*args, **kwargs):
         saveables = make_saveables(*args, **kwargs)
         for saveable, variable in zip(saveables, variables, strict=True):
-            if isinstance(variable, pulled_variable.PulledVariable):
-                saveable.restore = _restore_and_publish(saveable.restore, variable)
+            pulled = pulled_variable.find(variable)
+            if pulled is not None:
+                saveable.restore = _restore_and_publish(saveable.restore, pulled)
         return saveables
 
     return make

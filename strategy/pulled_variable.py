@@ -153,12 +153,25 @@ class PulledVariable(internals.CachingVariable):
 
 
 class ReplicatedVariable(internals.AggregatingVariable):
-    """A `PulledVariable` of workers with several replicas, which all read the worker's copy."""
+    """A variable of workers with several replicas, which all have the one that is in it.
+
+    That is a `PulledVariable`, or a `CachingVariable` where it is not trained.
+    """
 
     def _assign_func(self, *args, **kwargs):
         if worker_step.in_update():  # which has no replicas
             return kwargs.pop("f")(self._v, *args, **kwargs)
         return super()._assign_func(*args, **kwargs)
+
+    def _serialize_to_tensors(self):
+        return self._saved._serialize_to_tensors()
+
+    def _restore_from_tensors(self, restored_tensors):
+        return self._saved._restore_from_tensors(restored_tensors)
+
+    @property
+    def _saved(self):
+        return self._v if isinstance(self._v, PulledVariable) else self._v.get()
 
 
 def find(variable):
@@ -174,11 +187,15 @@ def _define_writes():
 
         def write(self, *args, _method=method, **kwargs):
             written = getattr(self._v, _method)(*args, **kwargs)
-            self.publish(written)
+            if isinstance(self, PulledVariable):
+                self.publish(written)
             return written
 
         original = getattr(internals.BaseResourceVariable, method)
-        setattr(PulledVariable, method, functools.wraps(original)(write))
+        write = functools.wraps(original)(write)
+        setattr(PulledVariable, method, write)
+        if not method.startswith("assign"):  # which TensorFlow has there
+            setattr(ReplicatedVariable, method, write)
 
 
 def _rows_gradient(dy, indices, shape):

@@ -67,10 +67,9 @@ class Residuals(internals.Trackable):
         """
         native = unwrap(variable)
         if slot != "residual" and slot not in (slots := self._slots.get(native._unique_id, {})):
-            there = ", ".join(map(repr, {"residual": None, **slots}))
             raise ValueError(
-                f"{name_of(variable)} has no slot {slot!r}, but {there}; others are made when its"
-                " gradient is first reduced"
+                f"{name_of(variable)} has no slot {slot!r}; it has: {', '.join(slots) or 'none'}. A"
+                " compressor's slots are made when the gradient is first reduced"
             )
         return self._get(variable, slot, native.shape)
 

@@ -48,16 +48,21 @@ def copy(gradient):
     return copied
 
 
-def scale(gradient, scaled):
-    """Gives a gradient that was made shorter the second moment of the longer one, as much so."""
+def scale(gradient, changed):
+    """Gives what was made of a gradient its second moment, in the ratio of their squared lengths.
+
+    Where the gradient is zero, and that says nothing, it is the square.
+    """
     second_moment = of(gradient)
-    if second_moment is None or scaled is gradient:
+    if second_moment is None or changed is gradient:
         return
+    squares = tf.square(tf.cast(changed, tf.float32))
     before, after = (
-        scales.total(tf.square(tf.reshape(tf.cast(g, tf.float32), [-1])))
-        for g in (gradient, scaled)
+        scales.total(tf.reshape(values, [-1]))
+        for values in (tf.square(tf.cast(gradient, tf.float32)), squares)
     )
-    attach(scaled, second_moment * tf.math.divide_no_nan(after, before))
+    scaled = second_moment * tf.math.divide_no_nan(after, before)
+    attach(changed, tf.where(before > 0, scaled, squares))
 
 
 # In an update on servers: what was delivered, by ids of the variables.
@@ -123,9 +128,8 @@ def use_in(update_step):
 
     def step(optimizer, gradient, variable, *args, **kwargs):
         is_centered = _is_centered(optimizer)
-        before = _delivered.get().get(unwrap(variable)._unique_id)
-        if of(gradient) is None and before is not None:
-            scale(before, gradient)
+        if of(gradient) is None and _delivered.get():
+            scale(_delivered.get().get(unwrap(variable)._unique_id), gradient)
         if of(gradient) is None or is_centered:
             warn_without(optimizer, gradient, variable)
         run = function if is_centered else in_namespace

@@ -137,7 +137,10 @@ class _Kept:
         return self._residuals.pop(variable.id)
 
     def statistics(self, variable):
-        """Returns those of all workers that can be reached, float32 [workers, rows + columns]."""
+        """Returns those of all workers that can be reached, float32 [workers, rows + columns + 1].
+
+        The last one of a worker is the weight of the others (`ops.update_second_moments`).
+        """
         if variable.id not in self._statistics:
             self._read_all()
         return self._statistics.pop(variable.id)
@@ -165,7 +168,7 @@ class _Kept:
                 for v, residual, rows in zip(variables, residuals, statistics, strict=True):
                     is_kept = tf.size(residual)
                     read[0][v.id] = tf.reshape(residual, v.shape) if is_kept else residual
-                    read[1][v.id] = tf.stack(rows) if rows else tf.zeros([0, sum(v.matrix or ())])
+                    read[1][v.id] = tf.stack(rows) if rows else tf.zeros([0, _slot_size(v)])
             return read
 
     def write_restored(self, uid):
@@ -231,8 +234,7 @@ class _Kept:
         for v in variables:
             yield ops.read_residual(model, id=v.id, shape=v.shape)
         for v in variables:
-            statistics = sum(v.matrix) + 1 if v.matrix else 0  # with their weight
-            yield ops.read_second_moment(model, id=v.id, shape=[statistics])
+            yield ops.read_second_moment(model, id=v.id, shape=[_slot_size(v)])
 
     def _read_rounds(self, variables):
         for v in variables:
@@ -298,15 +300,23 @@ class _Saved(_OfVariable):
         self._restore(restored_tensors["residual"])
 
 
+def _slot_size(variable):
+    """How many statistics a worker has of a `ServerVariable`, their weight included."""
+    return sum(variable.matrix) + 1 if variable.matrix else 0
+
+
 class _SavedSecondMoment(_OfVariable):
-    """The mean of the statistics of those workers that have pushed a gradient."""
+    """The mean of the workers' statistics, by their weights, and the largest weight."""
 
     def _serialize_to_tensors(self):
         statistics = self._kept.statistics(self.variable)
         with worker_step.on_worker():
-            # Zeros do not count.
-            workers = tf.math.count_nonzero(tf.reduce_sum(statistics, axis=1), dtype=tf.float32)
-            return {"mean": tf.math.divide_no_nan(tf.reduce_sum(statistics, axis=0), workers)}
+            means, weights = statistics[:, :-1], statistics[:, -1:]
+            total = tf.reduce_sum(weights, axis=0)
+            mean = tf.math.divide_no_nan(tf.reduce_sum(weights * means, axis=0), total)
+            # With no worker the largest of its weights is less than any number.
+            weight = tf.maximum(tf.reduce_max(weights, axis=0), 0.0)
+            return {"mean": tf.concat([mean, weight], axis=0)}
 
     def write(self, model, value, workers):
         del workers

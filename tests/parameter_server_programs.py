@@ -128,7 +128,8 @@ class Loop:
                 self.strategy.push_gradients(pairs, self._update)
             return read
 
-        return self.strategy.run(step)
+        read = self.strategy.run(step)
+        return [self.strategy.experimental_local_results(value)[0] for value in read]
 
 
 def _wait(seconds):
@@ -156,7 +157,20 @@ def push_in_pieces(piece_bytes, *args, **kwargs):
 
 
 class ReplicaLoop(Loop):
-    """Whose replicas, of one worker, push their numbers, counted from one."""
+    """Whose replicas, of one worker, push their numbers, counted from one.
+
+    An update also adds what it subtracts to a variable that is not trained.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        with self.strategy.scope():
+            self.momentum = tf.Variable(tf.zeros(_SHAPE), trainable=False)
+
+    def _update(self, grads_and_vars):
+        super()._update(grads_and_vars)
+        ((gradient, _),) = grads_and_vars
+        self.momentum.assign_add(gradient)
 
     def _push(self, gradients, delay):
         def step(gradient):
@@ -170,10 +184,10 @@ class ReplicaLoop(Loop):
 
 
 def push_of_replicas(**kwargs):
-    """Returns the variable after a push."""
+    """Returns the variable and the other one after a push."""
     loop = ReplicaLoop(**kwargs)
     loop.push([np.ones(_SHAPE, np.float32)]).fetch()
-    return loop.values[0]
+    return loop.values[0], loop.momentum.numpy()
 
 
 class SlowLoop(Loop):
@@ -337,25 +351,22 @@ def second_moments_in_turn(gradients, **kwargs):
     return seen, residual, loop.strategy.traffic.as_dict()
 
 
-def adam_in_turn(package, gradients, learning_rate, options=(), loss_scale=None, **kwargs):
+def adam_in_turn(package, gradients, learning_rate, options=(), **kwargs):
     """Pushes gradients to Adam; returns the variable and the velocity after each push.
 
     Args:
       package: "keras" or "tf_keras".
-      gradients: of the losses themselves.
+      gradients: with a `loss_scale_factor`, before that.
       learning_rate: Adam's.
       options: more of Adam's arguments.
-      loss_scale: of a `LossScaleOptimizer` (Keras 3), if any; gradients are of so much more.
       kwargs: the strategy's.
     """
     optimizers = importlib.import_module(package).optimizers
     strategy = make_strategy(**kwargs)
     with strategy.scope():
-        optimizer = adam = optimizers.Adam(learning_rate, **dict(options))
-        if loss_scale is not None:
-            optimizer = optimizers.LossScaleOptimizer(adam, initial_scale=loss_scale)
-    factor = loss_scale or getattr(adam, "loss_scale_factor", None) or 1.0
-    kernels = _train_a_kernel(package, strategy, optimizer, [factor * g for g in gradients])
+        adam = optimizers.Adam(learning_rate, **dict(options))
+    factor = getattr(adam, "loss_scale_factor", None) or 1.0
+    kernels = _train_a_kernel(package, strategy, adam, [factor * g for g in gradients])
     return [(kernel, adam._velocities[0].numpy()) for kernel in kernels]
 
 
@@ -882,6 +893,18 @@ def save_and_restore_without_a_worker(directory):
     checkpoint.save(os.path.join(directory, "without"))
     checkpoint.restore(path).assert_consumed()
     return before, loop.strategy.residuals.total("variable_0").numpy()
+
+
+def save_without_any_worker(directory):
+    """Saves once there is a file "killed"; returns the second moments in the checkpoint."""
+    loop = Loop(compression=tf_gc.ThreeLC())
+    loop.push_all([[gaussian(step)] for step in range(2)])
+    pathlib.Path(directory, "started").touch()
+    wait_until(pathlib.Path(directory, "killed").exists, "the worker is killed")
+    checkpoint = tf.train.Checkpoint(residuals=loop.strategy.residuals)
+    saved = tf.train.load_checkpoint(checkpoint.save(os.path.join(directory, "model")))
+    names = [name for name in saved.get_variable_to_shape_map() if "second_moment" in name]
+    return [saved.get_tensor(name) for name in names]
 
 
 def save_of_some(directory, variables, compression, has_residuals):

@@ -36,7 +36,9 @@ def _variables(strategy, names=NAMES):
 
 
 def _slot(strategy, variable):
-    return strategy.residuals.shared(variable, "second_moment", (ROWS + 64,)).numpy()
+    """The means of squares, and their weight."""
+    size = ROWS + 64 + 1
+    return strategy.residuals.shared(variable, "second_moment", (size,)).numpy()
 
 
 def steps_with_second_moments(
@@ -86,7 +88,7 @@ def units_of_steps(steps):
 
     strategy = _strategy(Spy(units="second_moment"))
     variables = _variables(strategy)
-    slots = [np.zeros(ROWS + 64, np.float32)]
+    slots = [np.zeros(ROWS + 64 + 1, np.float32)]
     for number in range(steps):
         pairs = [(tf.constant(gradient(n, number, rank())), v) for n, v in variables.items()]
         strategy.run(strategy.reduce_gradients, args=(pairs,))

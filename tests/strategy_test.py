@@ -454,7 +454,7 @@ class FailureTest(parameterized.TestCase):
     def test_a_slot_that_is_not_there_is_named(self):
         [error] = shared_cluster(1).outcomes(programs.ask_for_a_slot, "momentum")
         self.assertIsInstance(error, ValueError)
-        self.assertIn("v has no slot 'momentum', but 'residual'", str(error))
+        self.assertIn("v has no slot 'momentum'; it has: none. A compressor's", str(error))
 
     @parameterized.parameters(
         ({"sparsity_multiplier": 2.0}, "sparsity_multiplier must be above 0 and less than 2, got"),

@@ -24,8 +24,8 @@ namespace tf_gc::kernels {
 void MeanSquares(const float* values, int64_t rows, int64_t columns,
                  float* statistics, const ParallelFor& parallel_for);
 
-// Lets the means of n statistics follow these, and the weight w, 0 at first, of
-// what is in the means:
+// Lets the means of n statistics follow these. The weight w of what is in the
+// means is 0 at first, and 1 less the product of all decays later:
 //
 //   w <- decay w + (1 - decay),
 //   mean <- mean + (1 - decay) / w (statistic - mean)

@@ -180,7 +180,7 @@ class UpdateSecondMomentsOp : public OpKernel {
     for (int i = 0; i < slots.size(); ++i) {
       OP_REQUIRES_OK(context, LookupSlot(context, slots, i, &variables[i]));
       tensorflow::tf_shared_lock lock(*variables[i]->mu());
-      sizes[i] = variables[i]->tensor()->NumElements() - 1;  // but the weight
+      sizes[i] = variables[i]->tensor()->NumElements() - 1;  // without weight
       OP_REQUIRES(context, sizes[i] >= 0,
                   absl::InvalidArgumentError("slots must not be empty"));
       total += sizes[i];
@@ -228,7 +228,7 @@ class SecondMomentUnitsOp : public MatricesOp {
       OP_REQUIRES_OK(context, LookupSlot(context, slots, i, &variable));
       tensorflow::tf_shared_lock lock(*variable->mu());
       const Tensor& slot = *variable->tensor();
-      const int64_t statistics = slot.NumElements() - 1;  // but the weight
+      const int64_t statistics = slot.NumElements() - 1;  // without weight
       const int64_t columns = statistics - rows(i);
       OP_REQUIRES(context, columns >= 1,
                   absl::InvalidArgumentError(absl::StrCat(
