@@ -672,12 +672,13 @@ def read_second_moment(model, id, shape, name=None):
     Args:
       model: handle from `local_model`.
       id: int, the variable.
-      shape: that of a vector of rows + columns values.
+      shape: that of a vector of rows + columns + 1 values.
       name: Name of the op.
 
     Returns:
-      float32 tensor of this shape, the decayed means of squares of the rows and
-      then of the columns, zeros before the first gradient.
+      float32 tensor of this shape: the decayed means of squares of the rows and
+      then of the columns, and the weight of what is in them
+      (`update_second_moments`); zeros before the first gradient.
 
     Raises:
       tf.errors.InvalidArgumentError: there is another number of them.
