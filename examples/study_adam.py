@@ -35,7 +35,6 @@ FLAGS.set_default("batch_size", 4)
 FLAGS.set_default("learning_rate", 4e-3)
 
 _SMALLEST = 1024  # elements of a compressed variable
-_DECAY = 0.99  # of what units come from
 _LEAST_UNIT = 1e-6  # squared, of the mean square
 _TEST_BATCH = 64
 
@@ -49,13 +48,17 @@ class Run(NamedTuple):
     # each, for one worker the part of a sum), and how many times; one of _SPARSE; "signs" or,
     # merged as in Marsit, "merged signs"; or None without compression.
     system: str | None = None
-    multiplier: float = 5.0
+    multiplier: float = 6.0
     # Of what Adam's second moment is the mean: the squares of what is "delivered", or the workers'
     # own squares, of each "element" or of "rank-1" form, `factor` times.
     second_moment: str = "rank-1"
     factor: float = 1.0
     # In whose root values are measured: None, "element", "rank-1", "row", "column", or "block".
     units: str | None = None
+    # What is kept in a step of the squares that units come from, and whether these are corrected
+    # for their bias, or the first ones count for all before.
+    decay: float = 0.99
+    is_corrected: bool = True
     has_own_shard: bool = True
     # Of signs: times the mean magnitude; and the part of the last sum that is predicted: the change
     # is delivered.
@@ -125,8 +128,17 @@ RUNS = (
     *(_three_lc("scale", f"{k} units", multiplier=float(k)) for k in (2, 3, 4, 5, 6, 8, 12)),
     Run("units", "largest value, rank 1", "max", 0.5, units="rank-1"),
     *(Run("units", f"3 x the mean, {u}", "mean", 3.0, units=u) for u in _UNITS),
-    *(_three_lc("units", f"5 units, {u}", units=u) for u in _UNITS),
-    _three_lc("shards", "5 units, no exact shard", has_own_shard=False),
+    *(_three_lc("units", f"6 units, {u}", units=u) for u in _UNITS),
+    *(
+        _three_lc("memory", f"{k} units, decay {decay}", multiplier=float(k), decay=decay)
+        for k in (5, 6, 8)
+        for decay in (0.99, 0.95, 0.9)
+    ),
+    *(
+        _three_lc("memory", f"{k} units, not corrected", multiplier=float(k), is_corrected=False)
+        for k in (5, 6, 8)
+    ),
+    _three_lc("shards", "6 units, no exact shard", has_own_shard=False),
     *itertools.chain.from_iterable(map(_of_sparse, _SPARSE)),
     Run(
         "sparse",
@@ -200,8 +212,10 @@ class Variable:
     def update(self, gradients, delivered, run, rate, step):
         """Adam's, with the second moment of the run."""
         squares = tf.add_n([tf.square(gradient) for gradient in gradients])
-        share = tf.where(step > 0, 1 - _DECAY, 1.0)
-        self.squares.assign_add(share * (squares - self.squares))
+        weight = 1 - run.decay ** (step + 1)
+        if not run.is_corrected:
+            weight = tf.where(step > 0, 1.0, weight)
+        self.squares.assign_add((1 - run.decay) / weight * (squares - self.squares))
         if self.is_compressed and run.second_moment != "delivered":
             moment = run.factor * _FORMS[run.second_moment](squares)
         else:

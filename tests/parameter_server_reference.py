@@ -13,7 +13,7 @@ class Worker:
 
     Args:
       shape: the matrix's.
-      multiplier: 3LC's sparsity multiplier; None for five units.
+      multiplier: 3LC's sparsity multiplier; None for six units.
     """
 
     def __init__(self, shape, multiplier=None):
@@ -35,7 +35,7 @@ class Worker:
             return sent, np.full_like(t, np.nan)
         in_units = np.abs(t) * ((1 / a) * (1 / b))
         if self._multiplier is None:
-            scale = min(np.float32(5), np.max(in_units))
+            scale = min(np.float32(6), np.max(in_units))
         else:
             scale = np.float32(self._multiplier) * np.max(in_units)
         thresholds = (scale * a) * b

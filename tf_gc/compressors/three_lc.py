@@ -57,7 +57,7 @@ class ThreeLC(Compressor):
 
     sparsity_multiplier: schedules.Hyperparameter | None = None
     units: Literal["gradient", "second_moment"] | None = None
-    unit_multiplier: schedules.Hyperparameter = 5.0
+    unit_multiplier: schedules.Hyperparameter = 6.0
     mean_multiplier: schedules.Hyperparameter = 3.0
 
     shares_second_moment = True
