@@ -6,11 +6,16 @@ from absl.testing import absltest, parameterized
 import tf_gc
 from tests import replica_programs as programs
 from tests import strategy_programs
+from tests.cases import some_of
 from tests.clusters import one, shared_cluster
 from tests.replica_programs import REPLICAS, replica_gradient
 
 _CLUSTERS = (1, 2, 3)
 _STEPS = 5
+# Workers, and whether tf_keras is used.
+_SOME_OF_KERAS = some_of(
+    (3, False), (2, True), (1, False), (1, True), (2, False), (3, True), count=3
+)
 
 
 def _cluster(workers, **environment):
@@ -57,7 +62,7 @@ class CheckpointTest(parameterized.TestCase):
 
 
 class KerasTest(parameterized.TestCase):
-    @parameterized.product(workers=_CLUSTERS, legacy_keras=(False, True))
+    @_SOME_OF_KERAS
     def test_fit_evaluate_and_predict_agree_on_all_replicas(self, workers, legacy_keras):
         environment = {"TF_USE_LEGACY_KERAS": "1"} if legacy_keras else {}
         results = _cluster(workers, **environment).run(
@@ -84,7 +89,7 @@ class KerasTest(parameterized.TestCase):
         self.assertLen(replicas, 1)
         self.assertLess(results[0]["loss"][-1], results[0]["loss"][0])
 
-    @parameterized.product(workers=_CLUSTERS, legacy_keras=(False, True))
+    @_SOME_OF_KERAS
     def test_an_overflow_on_one_worker_skips_the_step_on_all(self, workers, legacy_keras):
         environment = {"TF_USE_LEGACY_KERAS": "1"} if legacy_keras else {}
         program = strategy_programs.fit_with_an_overflow
