@@ -10,7 +10,7 @@ from absl.testing import absltest
 from tf_gc.strategy import server_links
 
 from tests import testing
-from tf_gc.adaptive import leader, measure_rates
+from tf_gc.adaptive import leader, measure_rates, run_record
 from tf_gc.adaptive.chooser import Chooser, System
 from tf_gc.adaptive.cost_model import Network, predict
 from tf_gc.adaptive.server_choice import best_for_servers
@@ -263,9 +263,9 @@ class ChooserTest(absltest.TestCase):
 class LeaderTest(absltest.TestCase):
     _SYSTEMS = (_EXACT, _THC, _3LC)
 
-    def _train(self, world, chooser, steps):
+    def _train(self, world, chooser, steps, record=None):
         """Returns the choices of each step."""
-        worker_0 = leader.Leader(chooser)
+        worker_0 = leader.Leader(chooser, record)
         report = leader.Report(world.network.latency, world.network.bandwidth, False)
         times, now, due = np.zeros(leader.MOST_STEPS + 4), 1.0, 0
         self.decisions = []
@@ -292,6 +292,24 @@ class LeaderTest(absltest.TestCase):
         for plan, seconds in chooser.measured().items():
             expected = world.seconds(self._SYSTEMS, plan.choices, plan.ratio)
             np.testing.assert_allclose(seconds, expected, rtol=1e-6)
+
+    def test_a_record_on_a_full_disk_is_given_up_and_the_training_goes_on(self):
+        path = self.create_tempfile().full_path
+        record = run_record.RunRecord(
+            path,
+            workers=4,
+            rank=0,
+            buckets=[("all", 1000)],
+            candidates=["uncompressed"],
+        )
+        world = _World(_SLOW, [1000])
+        with (
+            mock.patch.object(record, "_file", open("/dev/full", "w", buffering=1)),
+            self.assertLogs(level="WARNING") as logs,
+        ):
+            self._train(world, Chooser(self._SYSTEMS, world.sizes, 4), 20, record)
+        self.assertLen([line for line in logs.output if f"{path} is not written" in line], 1)
+        self.assertGreater(len(self.decisions), 1)
 
     def test_a_plan_that_is_far_slower_is_left_soon(self):
         """Of its first step nothing is known; two are measured, and two go by until all know."""

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import pty
 import signal
 import socket
 import subprocess
@@ -12,11 +13,12 @@ import sys
 import textwrap
 import threading
 import time
+from unittest import mock
 
 from absl.testing import absltest, parameterized
 
 from tf_gc import launch, network_namespaces
-from tf_gc.launch import gpus, output, processes, supervision
+from tf_gc.launch import gpus, output, processes, ssh, supervision
 
 _PACKAGE_ROOT = pathlib.Path(launch.__file__).resolve().parents[2]
 _LONG_SECONDS = 60.0
@@ -123,10 +125,9 @@ class _LaunchTest(parameterized.TestCase):
         return subprocess.run(
             [sys.executable, "-m", "tf_gc.launch", *arguments],
             env=self.environment(),
-            capture_output=True,
             timeout=_LONG_SECONDS,
             check=False,
-            **kwargs,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs},
         )
 
     @contextlib.contextmanager
@@ -378,6 +379,15 @@ class OutputTest(_LaunchTest):
             [f"worker 0: its log {log} is not written any more: No space left on device"],
         )
 
+    def test_output_to_a_full_disk_is_given_up_and_the_program_goes_on(self):
+        done = pathlib.Path(self.create_tempdir().full_path, "done")
+        program = self.write(f'print("x"); time.sleep(0.5); pathlib.Path({str(done)!r}).touch()')
+        with open("/dev/full", "wb") as full:
+            result = self.command_line(program, stdout=full)
+        self.assertEqual(result.returncode, 0)
+        self.assertTrue(done.exists())
+        self.assertIn(b"output is not written any more: No space left on device", result.stderr)
+
     def test_a_folder_for_logs_that_cannot_be_written_is_named(self):
         file = self.create_tempfile("logs").full_path
         result = self.command_line(f"--log_dir={file}", self.write("pass"))
@@ -537,6 +547,13 @@ class FailureTest(_LaunchTest):
             self.texts(lines, "tf_gc-launch"), ["worker 0 failed first: killed by SIGKILL"]
         )
 
+    def test_a_signal_without_a_name_is_reported_by_its_number(self):
+        code, lines = self.run_program("os.kill(os.getpid(), 35)", workers=1)
+        self.assertEqual(code, 128 + 35)
+        self.assertEqual(
+            self.texts(lines, "tf_gc-launch"), ["worker 0 failed first: killed by signal 35"]
+        )
+
     def test_survivors_have_time_to_say_what_they_noticed(self):
         first = pathlib.Path(self.create_tempdir().full_path, "pid")
         code, lines = self.run_program(
@@ -680,6 +697,17 @@ starts.write_text("x" * (start + 1))
         )
         self.assertEqual(code, 128 + signal.SIGTERM)
         self.assertLen(self.starts(lines, 0), 1)
+
+    def test_starts_leave_no_descriptor_open(self):
+        counts = []
+
+        def on_line(line):
+            if line.text == "all workers start again":
+                counts.append(len(os.listdir("/proc/self/fd")))
+
+        self.run_in_turn("sys.exit(5)", *["sys.exit(5)"] * 4, max_restarts=4, on_line=on_line)
+        self.assertLen(counts, 4)
+        self.assertLen(set(counts), 1)
 
     def test_the_log_has_all_starts(self):
         log_dir = self.create_tempdir().full_path
@@ -855,6 +883,7 @@ while [ "$1" != -- ]; do shift; done
 case "$2" in
 gone) echo "ssh: connect to host gone port 22: No route to host" >&2; exit 255 ;;
 bare) echo "sh: 1: exec: python: not found" >&2; exit 127 ;;
+hung) exec sleep 600 ;;
 esac
 exec sh -c "$3"
 """
@@ -921,6 +950,13 @@ class HostsTest(_LaunchTest):
         self.assertIn(message, result.stderr.decode())
         self.assertEmpty(result.stdout)
 
+    def test_a_host_that_hangs_is_named(self):
+        with (
+            mock.patch.object(ssh, "_ANSWER_SECONDS", 1.0),
+            self.assertRaisesRegex(launch.LaunchError, "hung has not answered for 1 s"),
+        ):
+            self.run_program("pass", hosts=["a", "hung"])
+
     def test_the_end_of_one_ends_all(self):
         code, lines = self.run_program(
             "sys.exit(7) if index == 1 else time.sleep(600)", hosts=["a", "b"], grace=0.2
@@ -982,6 +1018,21 @@ class LinkChangesTest(_LaunchTest):
             ],
         )
 
+    def test_a_byte_order_mark_is_no_part_of_the_columns(self):
+        text = "\ufeffseconds,bandwidth\n3,5mbit\n"
+        self.assertEqual(self.read(text), [launch.LinkChange(3, "5mbit", None)])
+
+    def test_changes_may_come_from_a_pipe(self):
+        result = self.command_line(
+            *("--link_changes=/dev/stdin", self.write("pass")), input=b"seconds,bandwidth\n0,1mb\n"
+        )
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(b"/dev/stdin:2: bandwidth '1mb'", result.stderr)
+        changes = b"seconds,bandwidth,process\n0,1mbit,worker 7\n"
+        result = self.command_line("--link_changes=/dev/stdin", self.write("pass"), input=changes)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(b"one is of 'worker 7'", result.stderr)
+
     def test_columns_may_be_absent_and_in_any_order(self):
         self.assertEqual(self.read("latency,seconds\n5ms,3\n"), [launch.LinkChange(3, None, "5ms")])
 
@@ -1032,6 +1083,95 @@ class SignalTest(_LaunchTest):
             output, _ = process.communicate(timeout=_LONG_SECONDS)
         self.assertEqual(process.returncode, 128 + signal.SIGINT)
         self.assertCountEqual(output.splitlines(), ["[worker 0] saved", "[worker 1] saved"])
+
+    @parameterized.parameters(signal.SIGTERM, signal.SIGHUP)
+    def test_a_signal_that_is_repeated_at_once_is_one(self, number):
+        """As a shell does that ends, and timeout."""
+        body = f"""
+            def save(*unused):
+                time.sleep(1)
+                print("saved")
+                sys.exit()
+
+            signal.signal(signal.{number.name}, save)
+            {_SLEEP}
+            """
+        with self.background(body) as (process, _):
+            process.send_signal(number)
+            self.assertIn(f"sending {number.name}", process.stderr.readline())
+            process.send_signal(number)
+            output, errors = process.communicate(timeout=_LONG_SECONDS)
+        self.assertCountEqual(output.splitlines(), ["[worker 0] saved", "[worker 1] saved"])
+        self.assertNotIn("SIGKILL", errors)
+
+    def test_after_a_signal_workers_have_the_time_that_they_need(self):
+        lines = []
+
+        def on_line(line):
+            lines.append(line)
+            if line.text == "ready":
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        body = f"""
+            def save(*unused):
+                time.sleep(1)
+                print("saved")
+                sys.exit(42)
+
+            signal.signal(signal.SIGTERM, save)
+            print("ready")
+            {_SLEEP}
+            """
+        with mock.patch.object(supervision, "_KILL_SECONDS", 0.2):
+            code, _ = self.run_program(body, workers=1, on_line=on_line)
+        self.assertEqual(code, 128 + signal.SIGTERM)
+        self.assertEqual(self.texts(lines, "worker 0")[-1], "saved")
+
+    def test_who_stays_when_others_have_ended_after_a_signal_is_terminated(self):
+        lines = []
+
+        def on_line(line):
+            lines.append(line)
+            if line.text == "ready":
+                os.kill(os.getpid(), signal.SIGINT)
+
+        body = f"""
+            if index == 0:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                print("ready")
+            {_SLEEP}
+            """
+        code, _ = self.run_program(body, grace=0.2, on_line=on_line)
+        self.assertEqual(code, 128 + signal.SIGINT)
+        self.assertIn("sending SIGTERM to worker 0", self.texts(lines, "tf_gc-launch"))
+
+    def test_a_terminal_that_is_gone_keeps_no_signal_from_the_workers(self):
+        saved = pathlib.Path(self.create_tempdir().full_path, "saved")
+        program = self.write(
+            f"""
+            def save(*unused):
+                pathlib.Path({str(saved)!r}).touch()
+                sys.exit()
+
+            signal.signal(signal.SIGHUP, save)
+            print("ready", flush=True)
+            {_SLEEP}
+            """
+        )
+        terminal, end = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tf_gc.launch", program],
+            env=self.environment(),
+            stdout=end,
+            stderr=end,
+            start_new_session=True,
+        )
+        os.close(end)
+        self.assertIn(b"ready", os.read(terminal, 1000))
+        os.close(terminal)
+        process.send_signal(signal.SIGHUP)
+        self.assertEqual(process.wait(timeout=_LONG_SECONDS), 128 + signal.SIGHUP)
+        self.assertTrue(saved.exists())
 
     def test_a_second_ctrl_c_kills(self):
         with self.background(f"signal.signal(signal.SIGINT, signal.SIG_IGN); {_SLEEP}") as (

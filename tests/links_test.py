@@ -1,6 +1,8 @@
 """tf_gc.adaptive.LinkEstimator, on samples of networks that are known."""
 
+import io
 import math
+import re
 
 import hypothesis
 import numpy as np
@@ -8,6 +10,7 @@ from absl.testing import absltest, parameterized
 from hypothesis import strategies as st
 
 from tf_gc import adaptive
+from tf_gc.adaptive import probe
 
 # What a probe sends, and two messages of a step.
 _PROBE = (32, 32, 1024, 32, 4096, 32, 1 << 14, 32, 1 << 16, 32, 1 << 18, 32, 1 << 20, 1 << 20)
@@ -24,6 +27,17 @@ def _samples(sizes, latency, bandwidth, rng=None):
     noise = 1 if rng is None else 1 + 0.2 * rng.random(len(sizes))
     seconds = (2 * latency + 8 * np.array(sizes) / bandwidth) * noise
     return np.stack([sizes, seconds, np.ones(len(sizes))], axis=1)
+
+
+class ProbeTest(absltest.TestCase):
+    def test_each_row_of_many_fast_links_has_its_name(self):
+        link = adaptive.Network(1e-4, 1.2345e10)
+        out = io.StringIO()
+        probe.print_table([[link] * 8] * 8, out)
+        names = re.findall(r"^│ worker (\d) ", out.getvalue(), re.MULTILINE)
+        self.assertEqual(names, [str(worker) for worker in range(8)])
+        self.assertNotIn("…", out.getvalue())
+        self.assertIn("12.3 Gbit/s", out.getvalue())
 
 
 class LinkEstimatorTest(parameterized.TestCase):

@@ -222,6 +222,12 @@ class ReportTest(_RecordTest):
             figures.append(self.pixels(self.path.with_suffix(".png")))
         self.assertFalse(np.array_equal(*figures))
 
+    def test_the_file_that_is_named_is_there(self):
+        self.write()
+        code, output, _ = self.report(f"--output={self.path.parent / 'figure'}", self.path)
+        self.assertEqual(code, 0)
+        self.assertTrue(pathlib.Path(output.rpartition("Written: ")[2].strip()).exists())
+
     def test_the_output_may_lie_elsewhere_and_have_another_format(self):
         self.write()
         output = self.path.parent / "figure.svg"

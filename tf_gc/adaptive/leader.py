@@ -158,7 +158,11 @@ class Leader:
             why=None if chooser.plan == self._recorded else chooser.why,
         )
         self._recorded = chooser.plan
-        self._record.append(point)
+        try:
+            self._record.append(point)
+        except OSError as error:  # a full disk is no reason to end the training
+            logging.warning("%s is not written any more: %s", self._record.path, error.strerror)
+            self._record = None
 
 
 def _of_known(which, values, otherwise):

@@ -29,20 +29,23 @@ _TIMEOUT_SECONDS = flags.DEFINE_float(
 _JOBS = ("chief", "worker")
 
 
-def _table(links):
+def print_table(links, file=None):
+    """Prints the `Network` of each link, None from a worker to itself, to stdout by default."""
     table = Table(title="Links between the workers: latency, bandwidth", show_lines=True)
     table.add_column("from \\ to")
     for receiver in range(len(links)):
         table.add_column(f"worker {receiver}", justify="right", no_wrap=True)
     for sender, row in enumerate(links):
         table.add_row(f"worker {sender}", *map(_cell, row))
-    return table
+    # As wide as it must be, also where it is piped to a file.
+    Console(file=file, width=max(80, 16 * (len(links) + 1))).print(table)
 
 
 def _cell(link):
     if link is None:
         return ""
-    return f"{1e3 * link.latency:.2f} ms\n{link.bandwidth / 1e6:.4g} Mbit/s"
+    unit, name = (1e9, "Gbit/s") if link.bandwidth >= 1e9 else (1e6, "Mbit/s")
+    return f"{1e3 * link.latency:.2f} ms\n{link.bandwidth / unit:.3g} {name}"
 
 
 def _resolver():
@@ -94,8 +97,7 @@ def main(argv):
         job for job in _JOBS if job in resolver.cluster_spec().jobs
     )
     if is_first and resolver.task_id == 0:
-        # As wide as it must be, also where it is piped to a file.
-        Console(width=max(80, 15 * (workers + 1))).print(_table(links))
+        print_table(links)
 
 
 if __name__ == "__main__":

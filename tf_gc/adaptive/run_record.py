@@ -87,6 +87,7 @@ class RunRecord:
         Raises:
           OSError: the file cannot be written.
         """
+        self.path = path
         self._file = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
         self._write(
             {

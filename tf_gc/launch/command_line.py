@@ -43,8 +43,8 @@ or for all processes, and seconds count from the start of the processes:
   60,10mbit,,
   90,,20ms,worker 1
 
-Ctrl-C is forwarded to all processes that run the program; pressed twice, it kills them. When one
-of them fails, the others have --grace seconds to notice and to say so, then they are stopped;
+Ctrl-C, SIGTERM and SIGHUP are forwarded to all processes that run the program; a second Ctrl-C, or
+another signal a second later or more, kills them. When one of them fails, the others have --grace seconds to notice and to say so, then they are stopped;
 with --max_restarts, all workers start again then, and go on from what the program has saved.
 Servers are stopped when the chief has ended. A worker that ends before is started again, and when
 it ended too often, training goes on without it. When no worker is left, or a parameter server is
@@ -212,7 +212,6 @@ def _define_flags() -> flags.FlagValues:
     for name, parse in (
         ("bandwidth", network_namespaces.bits_per_second),
         ("latency", network_namespaces.latency_seconds),
-        ("link_changes", read_link_changes),
     ):
         flags.register_validator(name, _parses(parse), flag_values=values)
     return values
@@ -225,7 +224,7 @@ def _parses(parse: Callable[[str], object]) -> Callable[[str | None], bool]:
         try:
             if text is not None:
                 parse(text)
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             raise flags.ValidationError(str(error)) from error
         return True
 
@@ -281,7 +280,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if subcommand and not subcommand.on_workers:
             return importlib.import_module(subcommand.module).main(program)
         command = _command(program, values.module, values.ps)
-    except flags.Error as error:
+        # Once, as it may be a pipe.
+        link_changes = read_link_changes(values.link_changes) if values.link_changes else ()
+    except (flags.Error, OSError, ValueError) as error:
         print(f"tf_gc-launch: {error}\nTry tf_gc-launch --help.", file=sys.stderr)
         return 2
     for stream in (sys.stdout, sys.stderr):
@@ -297,7 +298,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             gpus_per_worker=values.gpus_per_worker,
             bandwidth=values.bandwidth,
             latency=values.latency,
-            link_changes=read_link_changes(values.link_changes) if values.link_changes else (),
+            link_changes=link_changes,
             grace=values.grace,
             max_restarts=values.max_restarts,
             log_dir=values.log_dir,

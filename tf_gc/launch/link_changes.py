@@ -40,7 +40,7 @@ def read_link_changes(path: str | os.PathLike) -> list[LinkChange]:
       OSError: the file cannot be read.
       ValueError: a line is not a change; the message says where.
     """
-    with open(path, encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, restkey="", skipinitialspace=True)
         names = set(reader.fieldnames or ())
         if "seconds" not in names or not names & {"bandwidth", "latency"} or names - {*_COLUMNS}:

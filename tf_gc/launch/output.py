@@ -1,6 +1,8 @@
 """What the processes of a launch write: cut into lines, and printed behind their names."""
 
+import io
 import itertools
+import os
 import re
 import sys
 import time
@@ -80,14 +82,27 @@ class Printer:
         }
 
     def __call__(self, line: OutputLine) -> None:
+        """Prints a line.
+
+        Raises:
+          BrokenPipeError: nobody reads the stream any more. One that fails otherwise, as on a full
+            disk or a terminal that is gone, is given up, for the processes do not need it.
+        """
         stream = self._streams[line.stream]
-        stream.write(f"{self._prefixes[line.process, line.stream]}{line.text}\n")
-        stream.flush()
+        try:
+            stream.write(f"{self._prefixes[line.process, line.stream]}{line.text}\n")
+            stream.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            text = f"{line.stream}: output is not written any more: {error.strerror}"
+            self(OutputLine(LAUNCHER, "stderr", text))
 
 
 def _prefix(stream, process: str, style: str) -> str:
     """Returns "[worker 0] ", styled where `stream` shows colours."""
-    console = rich.console.Console(file=stream)
-    with console.capture() as capture:
-        console.print(rich.text.Text(f"[{process}]", style=style), end=" ", soft_wrap=True)
-    return capture.get()
+    shows_colours = rich.console.Console(file=stream).is_terminal
+    console = rich.console.Console(file=io.StringIO(), force_terminal=shows_colours)
+    console.print(rich.text.Text(f"[{process}]", style=style), end=" ", soft_wrap=True)
+    return console.file.getvalue()

@@ -109,7 +109,10 @@ class Process:
 
     def describe_end(self) -> str:
         code = self.popen.returncode
-        return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+        if code >= 0:
+            return f"exit code {code}"
+        named = {number.value: number.name for number in signal.Signals}
+        return f"killed by {named.get(-code, f'signal {-code}')}"
 
     def shell_exit_code(self) -> int:
         code = self.popen.returncode

@@ -25,6 +25,7 @@ _SSH = (
     *("-o", "ServerAliveInterval=10"),  # a host that is silent for 30 s is lost
 )
 _SSH_FAILED = 255
+_ANSWER_SECONDS = 60.0  # in which a host says which ports are free
 
 
 class Hosts:
@@ -113,9 +114,15 @@ def _free_ports(host: str, count: int) -> list[int]:
             text=True,
             check=False,
             start_new_session=True,
+            timeout=_ANSWER_SECONDS,
         )
     except FileNotFoundError as error:
         raise LaunchError("ssh not found: apt-get install openssh-client") from error
+    except subprocess.TimeoutExpired as error:
+        raise LaunchError(
+            f"{host} has not answered for {_ANSWER_SECONDS:g} s: `ssh {host} true` must end, and "
+            f"{os.getcwd()} be there"
+        ) from error
     if not result.returncode:
         return [int(port) for port in result.stdout.split()[-count:]]
     reason = (result.stderr.strip() or f"exit code {result.returncode}").rpartition("\n")[2]

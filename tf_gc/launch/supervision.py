@@ -30,6 +30,8 @@ from tf_gc.launch.ssh import Hosts
 _SERVER = (sys.executable, "-u", "-m", "tf_gc.server")
 _POLL_SECONDS = 0.1
 _KILL_SECONDS = 10.0
+# Of a shell that ends, and of `timeout`, the same signal comes twice.
+_REPEAT_SECONDS = 1.0
 _DRAIN_SECONDS = 2.0
 # The chief should notice that a worker was lost before it meets another one at the same address.
 _RESTART_SECONDS = 3.0
@@ -62,7 +64,8 @@ def launch(
     again, and when it ended too often, training goes on without it.
 
     While it runs in the main thread, SIGINT, SIGTERM and SIGHUP are forwarded to the processes
-    that run `command`.
+    that run `command`, which have the time that they need. A second SIGINT, or any other signal a
+    second later or more, kills them.
 
     Args:
       command: program and arguments, the same for every process.
@@ -186,7 +189,7 @@ class _Interrupts:
 
     def __init__(self):
         self.received = []
-        self.forwarded = False
+        self.forwarded = None  # when the first was
         self._previous = {}
 
     def __enter__(self):
@@ -287,7 +290,7 @@ class _Job:
             for change in link_changes.make_due():
                 self._say(str(change))
             self._restart_servers()
-            if not self._programs and not interrupts.forwarded:
+            if not self._programs and interrupts.forwarded is None:
                 self._restart_programs()
         self._signals_due = _end(signal.SIGTERM, 0.0)
         while self._servers:
@@ -339,6 +342,7 @@ class _Job:
             self._write_log(process, data)
             if not data:
                 self._selector.unregister(pipe)
+                pipe.close()
             for text in buffer.feed(data) if data else buffer.flush():
                 self._on_line(OutputLine(process.task.name, name, text))
 
@@ -361,6 +365,8 @@ class _Job:
         if failed and not self._exit_code:
             # Of those seen at the same moment, one that was killed is the cause of the others.
             self._begin_failure(min(failed, key=lambda process: process.popen.returncode > 0))
+        elif failed and not self._signals_due:  # after a forwarded signal
+            self._signals_due = _end(signal.SIGTERM, self._grace)
         lost = _reap_exited(self._servers)
         if self._programs:
             for server in lost:
@@ -409,22 +415,23 @@ class _Job:
         if not interrupts.received:
             return
         number = interrupts.received.pop(0)
-        if interrupts.forwarded:
-            self._signals_due = [(time.monotonic(), signal.SIGKILL)]
-        else:
-            self._signals_due = _end(number, 0.0)
-        interrupts.forwarded = True
-        self._exit_code = self._exit_code or 128 + number
+        now = time.monotonic()
+        if interrupts.forwarded is None:
+            interrupts.forwarded = now
+            self._signals_due.insert(0, (now, number))
+            self._exit_code = self._exit_code or 128 + number
+        elif number == signal.SIGINT or now - interrupts.forwarded > _REPEAT_SECONDS:
+            self._signals_due = [(now, signal.SIGKILL)]
 
     def _send_due_signals(self):
         while self._signals_due and self._signals_due[0][0] <= time.monotonic():
             _, number = self._signals_due.pop(0)
-            if self._programs:
-                names = ", ".join(process.task.name for process in self._programs)
-                self._say(f"sending {number.name} to {names}")
             # The servers stay until the chief has ended, which may want to save the model.
             for process in self._programs or self._servers:
                 process.signal(number)
+            if self._programs:
+                names = ", ".join(process.task.name for process in self._programs)
+                self._say(f"sending {number.name} to {names}")
 
     def _say(self, text):
         self._on_line(OutputLine(LAUNCHER, "stderr", text))
