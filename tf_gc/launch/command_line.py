@@ -44,11 +44,11 @@ or for all processes, and seconds count from the start of the processes:
   90,,20ms,worker 1
 
 Ctrl-C, SIGTERM and SIGHUP are forwarded to all processes that run the program; a second Ctrl-C, or
-another signal a second later or more, kills them. When one of them fails, the others have --grace seconds to notice and to say so, then they are stopped;
-with --max_restarts, all workers start again then, and go on from what the program has saved.
-Servers are stopped when the chief has ended. A worker that ends before is started again, and when
-it ended too often, training goes on without it. When no worker is left, or a parameter server is
-lost, the chief has --grace seconds, too.
+another signal a second later or more, kills them. When one of them fails, the others have --grace
+seconds to notice and to say so, then they are stopped; with --max_restarts, all workers start again
+then, and go on from what the program has saved. Servers are stopped when the chief has ended. A
+worker that ends before is started again, and when it ended too often, training goes on without it.
+When no worker is left, or a parameter server is lost, the chief has --grace seconds, too.
 
 exit code: 0 when every process that runs the program returned 0, the last time; else that of the
 first that failed, or 128 plus the number of the signal that ended it; 128 plus the number of the
