@@ -155,7 +155,9 @@ def training_state(model):
         more = {"train_counter": model._train_counter, "random": _generators(model)}
     else:
         more = {"variables": variables}  # Keras 3's trackable objects leave out random seeds
-    return {"model": model, "optimizer": optimizer, **more}, variables
+    if optimizer is not None:  # a model may have its own way
+        more["optimizer"] = optimizer
+    return {"model": model, **more}, variables
 
 
 def _generators(model):
@@ -359,9 +361,9 @@ def _push_with_apply(apply):
 def _push_with_apply_gradients(apply_gradients):
     """For tf_keras's `apply_gradients(optimizer, grads_and_vars, ...)`."""
 
-    def push(optimizer, grads_and_vars, name=None, **kwargs):
+    def push(optimizer, grads_and_vars, name=None, *args, **kwargs):
         if not _is_pushed():
-            return apply_gradients(optimizer, grads_and_vars, name=name, **kwargs)
+            return apply_gradients(optimizer, grads_and_vars, name, *args, **kwargs)
         grads_and_vars = list(grads_and_vars)
         variables = [variable for _, variable in grads_and_vars]
         with tf.init_scope():

@@ -274,6 +274,8 @@ class LocalTraining:
         finite = tf.reduce_all(tf.math.is_finite(new))
         slot.assign(tf.where(finite, new_momentum, momentum))
         new = tf.where(finite, new, value)
+        constraint = getattr(variable, "constraint", None)
+        new = constraint(new) if constraint else new
         for copy in _copies(variable):
             copy.assign(tf.cast(new, copy.dtype))
 

@@ -44,7 +44,7 @@ class _Bucket:
     """A bucket that has been used, and its state in the runtime."""
 
     handle: tf.Tensor
-    compressor: Compressor
+    compressor: str
     dtypes: tuple[tf.DType, ...]
     names: tuple[str | None, ...]  # None for statistics
     user: Any  # one for each optimizer
@@ -68,7 +68,7 @@ class _Bucket:
             second_moment_bytes_sent=round(payload @ ~is_gradient),
             seconds_waited=int(counts.microseconds_waited) / 1e6,
             variables=tuple(
-                VariableTraffic(name, str(self.compressor), int(value), round(size))
+                VariableTraffic(name, self.compressor, int(value), round(size))
                 for name, value, size in zip(self.names, values, payload, strict=True)
                 if name is not None
             ),
@@ -373,7 +373,7 @@ class GradientReducer:
             names = _names(entries)
             with tf.init_scope(), tf.device(self._device):
                 handle = ops.bucket(str(next(_bucket_keys)), len(entries), _label(names))
-            self._buckets[key] = _Bucket(handle, compressor, dtypes, names, user)
+            self._buckets[key] = _Bucket(handle, str(compressor), dtypes, names, user)
             for entry in entries:
                 for variable in _variables(entry):
                     weakref.finalize(variable, self._dead.append, key).atexit = False

@@ -56,6 +56,43 @@ def data():
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(16).with_options(options)
 
 
+def fit_with_tf_keras_imported(directory):
+    """tf_keras, where `tf.keras` is Keras 3."""
+    import tf_keras
+
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    with strategy.scope():
+        model = tf_keras.Sequential([tf_keras.layers.Dense(3)])
+        model.compile("sgd", tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    callback = tf_gc.keras.BackupAndRestore(directory, delete_checkpoint=False)
+    model.fit(data(), epochs=1, verbose=0, callbacks=[callback])
+    return os.listdir(directory)
+
+
+def fit_with_an_optimizer_of_its_own(directory):
+    """Keras 3; the model was compiled without one."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+
+    class Model(tf.keras.Sequential):
+        def train_step(self, batch):
+            x, y = batch
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(x, y, self(x, training=True))
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.own.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+            return {"loss": loss}
+
+    with strategy.scope():
+        model = Model([tf.keras.layers.Dense(3)])
+        model.build((None, 32))
+        model.own = tf.keras.optimizers.SGD()
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(optimizer=None, loss=loss)
+    callback = tf_gc.keras.BackupAndRestore(directory, delete_checkpoint=False)
+    model.fit(data(), epochs=1, verbose=0, callbacks=[callback])
+    return os.listdir(directory)
+
+
 def _after_batches(function):
     """A callback that calls a function with (epoch, batch) after each batch.
 

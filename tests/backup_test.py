@@ -120,6 +120,13 @@ class FitTest(_BackupTest):
         self.assertEqual(steps, [(1, batch) for _, batch in first] + first)
 
     @parameterized.parameters(
+        programs.fit_with_tf_keras_imported, programs.fit_with_an_optimizer_of_its_own
+    )
+    def test_it_takes_any_model(self, program):
+        [files] = shared_cluster(1).run(program, self.directory)
+        self.assertEqual(files, ["worker-0"])
+
+    @parameterized.parameters(
         ({"backup_dir": ""}, "backup_dir must be a folder"),
         ({"backup_dir": "gs://bucket/backups"}, "backup_dir must be a folder"),
         ({"save_freq": "batch"}, "save_freq must be"),

@@ -272,6 +272,29 @@ def fit(
     return history.history["loss"], weights, strategy.traffic.as_dict()
 
 
+def fit_with_a_constraint(diloco, batches):
+    """Returns the least value of a kernel that may have none below 0, after `fit`, and in the end."""
+    keras = tf.keras
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)
+    with strategy.scope():
+        layer = keras.layers.Dense(
+            3,
+            use_bias=False,
+            kernel_initializer=keras.initializers.Constant(0.02),
+            kernel_constraint=keras.constraints.NonNeg(),
+        )
+        model = keras.Sequential([layer])
+        model.compile(optimizer=keras.optimizers.SGD(0.05), loss="mse")
+    x = np.ones([16 * batches, 32], np.float32)
+    data = tf.data.Dataset.from_tensor_slices((x, np.zeros([len(x), 3], np.float32))).batch(16)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    model.fit(data.with_options(options), epochs=1, verbose=0)
+    fitted = float(np.min(layer.kernel.numpy()))
+    strategy.synchronize(model.trainable_variables)
+    return fitted, float(np.min(layer.kernel.numpy()))
+
+
 def warnings_of_squares(diloco, name, legacy=False, eager=False, **arguments):
     """Trains a matrix for four steps; returns what was warned of compressed gradients."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)

@@ -453,6 +453,12 @@ class KerasTest(parameterized.TestCase):
         self.assertNotEqual(*[before for _, (before, _), _ in results])
         one([after for _, (_, after), _ in results])
 
+    @parameterized.product(legacy_keras=(False, True), batches=(4, 6))
+    def test_outer_steps_keep_constraints(self, legacy_keras, batches):
+        cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
+        for least in cluster.run(programs.fit_with_a_constraint, tf_gc.DiLoCo(4), batches):
+            self.assertGreaterEqual(min(least), 0)
+
     @parameterized.named_parameters(
         ("steps_per_execution", {"steps_per_execution": 4}, 4),
         ("gradient_accumulation", {"gradient_accumulation_steps": 2}, 2),

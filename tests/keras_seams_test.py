@@ -71,5 +71,16 @@ class InstalledKerasTest(absltest.TestCase):
                 self.assertTrue(hasattr(owner, function))
 
 
+class ArgumentsTest(absltest.TestCase):
+    def test_arguments_may_be_given_by_position(self):
+        import tf_keras
+
+        keras_seams.redirect()
+        for optimizers in tf_keras.optimizers, tf_keras.optimizers.legacy:
+            variable = tf.Variable(1.0)
+            optimizers.SGD(0.5).apply_gradients([(tf.constant(1.0), variable)], None, True)
+            self.assertEqual(variable.numpy(), 0.5)
+
+
 if __name__ == "__main__":
     absltest.main()

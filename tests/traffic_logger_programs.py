@@ -159,6 +159,37 @@ def fit(compression, logger=None, log_dir=None, fits=1, plain_fits=0, tensorboar
     }
 
 
+def losses(compression, logger):
+    """Trains with a TrafficLogger as the only callback, or without; returns losses by epoch."""
+    callbacks = [] if logger is None else [tf_gc.keras.TrafficLogger(**logger)]
+    result, _ = strategy_programs.fit_model(
+        compression, epochs=2, batches=6, callbacks_of_runs=[callbacks]
+    )
+    return result["loss"]
+
+
+def bits_while_a_ratio_changes():
+    """Returns values of the traffic since a ratio was assigned, and those of its variables."""
+    ratio = tf_gc.schedules.Adjustable(0.5)
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ARTopK(ratio))
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros(_SHAPES["kernel"]), name="kernel")
+
+    @tf.function
+    def step():
+        def replica_step():
+            return strategy.reduce_gradients([(tf.ones(_SHAPES["kernel"]), variable)])[0][0]
+
+        return strategy.run(replica_step)
+
+    step()
+    before = strategy.traffic
+    ratio.assign(0.01)
+    step()
+    since = strategy.traffic.since(before)
+    return since.values_sent, [variable.values_sent for variable in since.variables]
+
+
 def _recorder(base):
     class Recorder(base):
         """Comes after the logger, and keeps what it finds."""

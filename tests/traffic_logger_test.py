@@ -228,6 +228,17 @@ class TrafficLoggerTest(parameterized.TestCase):
                 self.assertLen(errors, 2)
                 self.assertBetween(logs["compression_error"], min(errors), max(errors))
 
+    @parameterized.parameters({}, _LEGACY_KERAS)
+    def test_logs_of_batches_leave_those_of_keras_as_they_are(self, **environment):
+        cluster = shared_cluster(2, **environment)
+        plain = cluster.run(programs.losses, tf_gc.ThreeLC(), None)
+        logged = cluster.run(programs.losses, tf_gc.ThreeLC(), {"update_freq": 3})
+        np.testing.assert_allclose(logged, plain, rtol=1e-6)
+
+    def test_values_of_a_variable_are_those_since_a_ratio_was_assigned(self):
+        for values, by_variable in shared_cluster(2).run(programs.bits_while_a_ratio_changes):
+            self.assertEqual(by_variable, [values])
+
     def test_norms_are_taken_as_often_as_asked_for(self):
         for often, changes in ((0, None), (1, [True, True, True]), (2, [False, True, False])):
             for result in shared_cluster(2).run(

@@ -4,13 +4,14 @@ import os
 import signal
 from typing import Any, Literal
 
+import keras
 import tensorflow as tf
 
 from tf_gc.strategy import keras_seams
 from tf_gc.strategy.backups import Backups, Position
 
 
-class BackupAndRestore(tf.keras.callbacks.Callback):
+class BackupAndRestore(keras_seams.TfKerasCallback, keras.callbacks.Callback):
     """Goes on with a training that was interrupted, as if it had not been.
 
     Takes the place of `keras.callbacks.BackupAndRestore`, which on several workers of one machine
@@ -66,7 +67,6 @@ class BackupAndRestore(tf.keras.callbacks.Callback):
         self.save_freq = save_freq
         self.delete_checkpoint = delete_checkpoint
         self.save_before_preemption = save_before_preemption
-        self._supports_tf_logs = True  # what tf_keras asks, to spare the logs' way to the host
         self._backups = None
         self._preemption = None
         self._position = Position(0, 0)

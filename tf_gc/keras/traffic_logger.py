@@ -102,8 +102,9 @@ class TrafficLogger(keras_seams.TfKerasCallback, keras.callbacks.Callback):
         self._writer = None
         self._batches = 0  # of all epochs, for logs of batches
         self._batches_in_epoch = 0  # of the last whole one
-        # Keras 3 need not wait for the logs of each batch, where nothing is done with them.
-        self.async_safe = update_freq == "epoch"
+        # Keras 3 need not wait for the logs of each batch, where nothing is done with them, and
+        # tf_keras may hand over its own.
+        self.async_safe = self._supports_tf_logs = update_freq == "epoch"
 
     def set_model(self, model):
         super().set_model(model)
