@@ -23,6 +23,7 @@ out is left out on all workers, so that all count the same steps.
 """
 
 import functools
+import math
 import numbers
 import sys
 import weakref
@@ -30,6 +31,7 @@ import weakref
 import tensorflow as tf
 from absl import logging
 from tf_gc.strategy import second_moments, worker_step
+from tf_gc.strategy.gradients import times
 from tf_gc.strategy.variables import name_of
 
 
@@ -95,6 +97,8 @@ def _reduce_with_strategy(reduction):
         ):
             return reduction(optimizer, grads_and_vars)
         grads_and_vars = list(grads_and_vars)
+        if getattr(optimizer, "_is_wrapped_by_loss_scale_optimizer", False):  # of tf_keras
+            grads_and_vars = _all_or_none(grads_and_vars)
         squares = second_moments.are_used_by(optimizer)
         reduced = strategy.reduce_gradients(
             _with_paths(grads_and_vars, optimizer),
@@ -106,6 +110,18 @@ def _reduce_with_strategy(reduction):
         return reduced
 
     return reduce
+
+
+def _all_or_none(grads_and_vars):
+    """Makes all gradients NaN where one is not finite on any worker.
+
+    tf_keras looks at them after the reduction, and leaves out the step; what compression has
+    delivered of the others would be lost. Of NaN it delivers nothing.
+    """
+    dense = [getattr(g, "values", g) for g, _ in grads_and_vars if g is not None]
+    finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(values)) for values in dense])
+    factor = tf.where(_on_all_workers(finite), 1.0, math.nan)
+    return [(g if g is None else times(g, factor), v) for g, v in grads_and_vars]
 
 
 def _momentum(optimizer):

@@ -273,7 +273,7 @@ def fit(
 
 
 def fit_with_a_constraint(diloco, batches):
-    """Returns the least value of a kernel that may have none below 0, after `fit`, and in the end."""
+    """Returns the least value of a kernel that may have none below 0: after `fit`, and at last."""
     keras = tf.keras
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)
     with strategy.scope():

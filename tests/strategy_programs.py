@@ -332,6 +332,36 @@ def fit_with_an_overflow(compression, bad_rank, optimizer="SGD"):
     }
 
 
+def overflow_of_another_variable(compression, legacy):
+    """tf_keras's loss scaling; worker 1's gradient of the first of two variables overflows.
+
+    Returns the second variable and this worker's residual of it, before that step and after it.
+    """
+    keras = tf.keras
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    optimizers = keras.optimizers.legacy if legacy else keras.optimizers
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(_SHAPE), name=name) for name in ("a", "b")]
+        optimizer = keras.mixed_precision.LossScaleOptimizer(optimizers.SGD(0.1))
+
+    @tf.function
+    def step(gradients):
+        def replica_step(gradients):
+            optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+        strategy.run(replica_step, args=(gradients,))
+
+    seen = []
+    for number in range(4):
+        gradients = [gaussian([number, i], worker=rank()) for i in range(2)]
+        if number == 3 and rank() == 1:
+            gradients[0][1, 2] = np.inf
+        step([tf.constant(gradient) for gradient in gradients])
+        if number >= 2:
+            seen.append((variables[1].numpy(), _residual(strategy, variables[1])))
+    return seen
+
+
 def stock_fit(epochs):
     """What `fit` gives with TensorFlow's own strategy (tf_keras only)."""
     model = _compiled(tf.distribute.MultiWorkerMirroredStrategy())
