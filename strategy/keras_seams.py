@@ -155,7 +155,8 @@ def _with_paths(grads_and_vars, optimizer):
 
 # Used here are, in Keras 3.15: _initial_epoch of a model, _enumerate_iterator of an epoch
 # iterator; in tf_keras 2.21: _train_counter, _training_state and _flatten_layers of a model,
-# _random_generator of a layer, _generator of that, _model and _initial_step of a data handler.
+# _random_generator of a layer, _generator of that, _model, _dataset, _initial_step and
+# _inferred_steps of a data handler.
 def training_state(model):
     """Returns what is saved of a compiled model, by name: see `tf.train.Checkpoint`; and variables.
 
@@ -227,12 +228,22 @@ def _leave_out_first_batches(enumerate_epochs):
         resumes = isinstance(getattr(handler._model, "_training_state", None), _Resumption)
         left_out = handler._initial_step if resumes else 0
         for epoch, iterator in enumerate_epochs(handler):
-            for _ in range(left_out):
-                next(iterator, None)
+            _leave_out(left_out, iterator)
+            if left_out and handler._inferred_steps is None:
+                if next(iterator, None) is None:  # it was the whole epoch
+                    handler._inferred_steps, handler._initial_step, left_out = left_out, 0, 0
+                    continue
+                iterator = iter(handler._dataset)
+                _leave_out(left_out, iterator)
             left_out = 0
             yield epoch, iterator
 
     return enumerate_rest
+
+
+def _leave_out(count, iterator):
+    for _ in range(count):
+        next(iterator, None)
 
 
 # Trainer of Keras 3 -> weak reference to the epoch iterator that it has made last.

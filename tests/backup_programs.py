@@ -46,14 +46,17 @@ def make_model(compression, seed=0):
     return strategy, model
 
 
-def data():
+def data(is_size_known=True):
     """This worker's batches, the same in every epoch and run."""
     generator = np.random.default_rng(rank())
     x = generator.standard_normal((BATCHES * 16, 32)).astype(np.float32)
     y = (x[:, 0] > 0).astype(np.int64) + (x[:, 1] > 0)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return tf.data.Dataset.from_tensor_slices((x, y)).batch(16).with_options(options)
+    examples = tf.data.Dataset.from_tensor_slices((x, y))
+    if not is_size_known:
+        examples = examples.filter(lambda x, y: True)
+    return examples.batch(16).with_options(options)
 
 
 def fit_with_tf_keras_imported(directory):
@@ -123,6 +126,7 @@ def fit(
     epochs=EPOCHS,
     delete=True,
     seed=0,
+    is_size_known=True,
     **backup_arguments,
 ):
     """Trains with backups; returns what it ends with.
@@ -135,6 +139,7 @@ def fit(
       epochs: so many.
       delete: whether to delete the backups at the end.
       seed: of the first weights.
+      is_size_known: whether the dataset knows how many batches it has.
       **backup_arguments: of the callback.
     """
     strategy, model = make_model(compression, seed)
@@ -147,7 +152,7 @@ def fit(
         )
     if interrupt:
         callbacks.append(_interrupt(*interrupt))
-    model.fit(data(), epochs=epochs, verbose=0, callbacks=callbacks)
+    model.fit(data(is_size_known), epochs=epochs, verbose=0, callbacks=callbacks)
     return {"steps": steps, **_state(strategy, model)}
 
 

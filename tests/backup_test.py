@@ -90,6 +90,17 @@ class RestartTest(_BackupTest):
         results = cluster.run(programs.fit, self.directory, tf_gc.ThreeLC(), seed=1, **arguments)
         self.check_same_end(results, uninterrupted(environment, tf_gc.ThreeLC()), (1, 0))
 
+    def test_it_goes_on_behind_the_last_batch_of_a_dataset_of_unknown_size(self):
+        """Of tf_keras, where each worker gets half of every batch, and so twice as many."""
+        batches = 2 * programs.BATCHES
+        kwargs = {"save_freq": batches, "is_size_known": False}
+        arguments = (self.directory, tf_gc.ThreeLC())
+        interrupted(_LEGACY_KERAS, programs.fit, *arguments, (0, 1, 2), **kwargs)
+        for result in shared_cluster(2, **_LEGACY_KERAS).run(
+            programs.fit, *arguments, seed=1, **kwargs
+        ):
+            self.assertEqual(result["steps"], [(e, b) for e in (1, 2) for b in range(batches)])
+
     @some_of(
         (tf_gc.DiLoCo(inner_steps=4, compression=tf_gc.ThreeLC()),),
         (tf_gc.PowerSGD(rank=2),),
