@@ -139,15 +139,17 @@ class StepsTest(parameterized.TestCase):
         ranks = [np.linalg.matrix_rank(matrix, rtol=1e-4) for matrix in matrices]
         self.assertEqual(set(ranks) == {1}, same)
 
-    @parameterized.parameters((0, True, 0.1), (1, False, 0.1), (1, True, 0.01))
-    def test_units_follow_gradients_soon_where_nothing_waits(self, system, settled, share):
+    @parameterized.parameters((0, True, 0.9), (1, False, 0.9), (1, True, 0.99))
+    def test_units_follow_gradients_soon_where_nothing_waits(self, system, settled, decay):
         script = [([system], None)]
         auto = tf_gc.Auto(systems=(tf_gc.THC(), tf_gc.ThreeLC()))
         _, slots = shared_cluster(2).run(programs.second_moments, auto, 8, script, settled)[0]
         gradients = [second_moment_programs.gradient("kernel", 7, worker) for worker in (0, 1)]
         statistics = reference.statistics(gradients, second_moment_programs.ROWS, 1 / 2)
-        moved = (slots[7] - slots[6]) / (statistics - slots[6])
-        self.assertAlmostEqual(np.median(moved), share, delta=1e-4)
+        (before, _), (after, weight) = ((slot[:-1], slot[-1]) for slot in slots[6:])
+        self.assertAlmostEqual(weight, 1 - decay**8, delta=1e-5)
+        moved = (after - before) / (statistics - before)
+        self.assertAlmostEqual(np.median(moved), (1 - decay) / weight, delta=1e-4)
 
     def test_one_system_is_that_system(self):
         auto = tf_gc.Auto(systems=(tf_gc.THC(),))
