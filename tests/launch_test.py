@@ -1087,6 +1087,13 @@ class SignalTest(_LaunchTest):
     @parameterized.parameters(signal.SIGTERM, signal.SIGHUP)
     def test_a_signal_that_is_repeated_at_once_is_one(self, number):
         """As a shell does that ends, and timeout."""
+        lines = []
+
+        def on_line(line):
+            lines.append(line)
+            if line.text == "ready" or line.text.startswith("sending"):
+                os.kill(os.getpid(), number)
+
         body = f"""
             def save(*unused):
                 time.sleep(1)
@@ -1094,15 +1101,13 @@ class SignalTest(_LaunchTest):
                 sys.exit()
 
             signal.signal(signal.{number.name}, save)
+            print("ready")
             {_SLEEP}
             """
-        with self.background(body) as (process, _):
-            process.send_signal(number)
-            self.assertIn(f"sending {number.name}", process.stderr.readline())
-            process.send_signal(number)
-            output, errors = process.communicate(timeout=_LONG_SECONDS)
-        self.assertCountEqual(output.splitlines(), ["[worker 0] saved", "[worker 1] saved"])
-        self.assertNotIn("SIGKILL", errors)
+        code, _ = self.run_program(body, workers=1, on_line=on_line)
+        self.assertEqual(code, 128 + number)
+        self.assertEqual(self.texts(lines, "worker 0")[-1], "saved")
+        self.assertEqual(self.texts(lines, "tf_gc-launch"), [f"sending {number.name} to worker 0"])
 
     def test_after_a_signal_workers_have_the_time_that_they_need(self):
         lines = []
