@@ -72,8 +72,8 @@ _delivered = contextvars.ContextVar("delivered", default=types.MappingProxyType(
 @contextlib.contextmanager
 def delivered(grads_and_vars):
     """Lets an optimizer have second moments of what it makes of these gradients."""
-    ids = {unwrap(variable)._unique_id: gradient for gradient, variable in grads_and_vars}
-    token = _delivered.set(ids)
+    by_id = {unwrap(variable)._unique_id: gradient for gradient, variable in grads_and_vars}
+    token = _delivered.set(by_id)
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from absl import flags
 
 from tf_gc import network_namespaces
-from tf_gc.launch.link_changes import read_link_changes
+from tf_gc.launch.link_changes import LinkChange, read_link_changes
 from tf_gc.launch.processes import LaunchError
 from tf_gc.launch.supervision import launch
 
@@ -268,6 +268,18 @@ def _command(program: Sequence[str], is_module: bool, ps: int) -> list[str]:
     return [sys.executable, "-u", *program]
 
 
+def _link_changes(path: str | None) -> Sequence[LinkChange]:
+    """Reads the changes, once: the file may be a pipe.
+
+    Raises:
+      flags.Error: it cannot be read, or a line is wrong.
+    """
+    try:
+        return read_link_changes(path) if path is not None else ()
+    except (OSError, ValueError) as error:
+        raise flags.Error(str(error)) from error
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line `argv`, by default that of this process; returns the exit code."""
     values = _define_flags()
@@ -280,9 +292,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if subcommand and not subcommand.on_workers:
             return importlib.import_module(subcommand.module).main(program)
         command = _command(program, values.module, values.ps)
-        # Once, as it may be a pipe.
-        link_changes = read_link_changes(values.link_changes) if values.link_changes else ()
-    except (flags.Error, OSError, ValueError) as error:
+        link_changes = _link_changes(values.link_changes)
+    except flags.Error as error:
         print(f"tf_gc-launch: {error}\nTry tf_gc-launch --help.", file=sys.stderr)
         return 2
     for stream in (sys.stdout, sys.stderr):
