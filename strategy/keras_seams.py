@@ -119,7 +119,7 @@ def _all_or_none(grads_and_vars):
     delivered of the others would be lost. Of NaN it delivers nothing.
     """
     dense = [getattr(g, "values", g) for g, _ in grads_and_vars if g is not None]
-    finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(values)) for values in dense])
+    finite = tf.reduce_all([True, *(tf.reduce_all(tf.math.is_finite(v)) for v in dense)])
     factor = tf.where(_on_all_workers(finite), 1.0, math.nan)
     return [(g if g is None else times(g, factor), v) for g, v in grads_and_vars]
 

@@ -97,9 +97,8 @@ def bits_of_norm_steps(compression, sampled):
     return strategy_programs.fingerprint(delivered)
 
 
-def wait_for_a_late_worker(directory, seconds):
-    """Worker 1 comes to a step so long after worker 0; returns (seconds waited, seconds taken)."""
-    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+def _step_of_ones(strategy):
+    """Returns a function that reduces ones, as the gradient of a variable that it makes."""
     with strategy.scope():
         variable = tf.Variable(tf.zeros(_SHAPES["kernel"]), name="kernel")
 
@@ -110,6 +109,13 @@ def wait_for_a_late_worker(directory, seconds):
 
         return strategy.run(replica_step)
 
+    return step
+
+
+def wait_for_a_late_worker(directory, seconds):
+    """Worker 1 comes to a step so long after worker 0; returns (seconds waited, seconds taken)."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    step = _step_of_ones(strategy)
     step()
     before = strategy.traffic.seconds_waited
     comes = pathlib.Path(directory, "worker 0 comes")
@@ -172,16 +178,7 @@ def bits_while_a_ratio_changes():
     """Returns values of the traffic since a ratio was assigned, and those of its variables."""
     ratio = tf_gc.schedules.Adjustable(0.5)
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ARTopK(ratio))
-    with strategy.scope():
-        variable = tf.Variable(tf.zeros(_SHAPES["kernel"]), name="kernel")
-
-    @tf.function
-    def step():
-        def replica_step():
-            return strategy.reduce_gradients([(tf.ones(_SHAPES["kernel"]), variable)])[0][0]
-
-        return strategy.run(replica_step)
-
+    step = _step_of_ones(strategy)
     step()
     before = strategy.traffic
     ratio.assign(0.01)
