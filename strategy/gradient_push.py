@@ -71,7 +71,7 @@ class GradientPush:
                 part.settle(part.accepted if self._synchronous else ready)
 
     def _update(self, parts, apply):
-        worker_step.mark_update()
+        worker_step.mark_update(self._parts)
         round_ = parts[-1].round
         if self._synchronous:
             # Another worker may have had the lease meanwhile. No server's round ends before the

@@ -125,7 +125,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         summary.write_at_exit(self._summary)  # which lets go of the strategy before
         containers.clean_up(cluster_resolver.cluster_spec())
         self._compression = without_auto(self._compression, cluster_resolver.cluster_spec())
-        pushes = math.ceil(aggregation_fraction * replicas_to_aggregate)
+        # Of 0.28 * 25, which is 7.000000000000001, seven.
+        pushes = math.ceil(round(aggregation_fraction * replicas_to_aggregate, 9))
         extended = _Extended(
             self,
             cluster_resolver,
@@ -195,23 +196,28 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
           grads_and_vars: (gradient, variable) pairs; a gradient may be None.
           apply: called, while tracing, with the pairs whose gradient is not
             None, with the gradients of one push, or the mean of a round's. What
-            it does runs on the servers, once for each update.
+            it does runs on the servers, once for each update. With
+            `compression=None` and not synchronous, the worker calls it with its own
+            gradients, and operations run where TensorFlow places them.
 
         Raises:
           RuntimeError: called outside of `strategy.run` in a `tf.function`.
           ValueError: no variable has a gradient; and see `GradientPush`.
         """
         grads_and_vars = list(grads_and_vars)
+        if not grads_and_vars:
+            return
         pairs = [(g, v) for g, v in grads_and_vars if g is not None]
         if not pairs:
             names = ", ".join(name_of(v) for _, v in grads_and_vars)
             raise ValueError(f"no variable has a gradient: {names}; is the loss made of them?")
         replica_context = tf.distribute.get_replica_context()
-        if worker_step.current_step() is None or replica_context is None:
+        is_ours = isinstance(self.extended, _Extended)
+        if replica_context is None or (is_ours and worker_step.current_step() is None):
             raise RuntimeError(
                 "push_gradients must be called inside this strategy's run(), in a tf.function"
             )
-        replica_context.merge_call(_push, args=(pairs, apply))
+        replica_context.merge_call(_push if is_ours else _update, args=(pairs, apply))
 
 
 def _addresses(cluster_spec):
@@ -224,6 +230,23 @@ def _addresses(cluster_spec):
     }
 
 
+def _update(strategy, pairs, apply):
+    """Applies the sums of a worker's replicas, as TensorFlow's strategy does."""
+    sums = [(sum_of_replicas(strategy, gradient), variable) for gradient, variable in pairs]
+    _in_one_replica(strategy, apply)(sums)
+
+
+def _in_one_replica(strategy, apply):
+    """Returns an update that all replicas of a worker have, as one of them calls it."""
+    apply, *_ = strategy.experimental_local_results(apply)
+
+    def apply_in_replica(grads_and_vars):
+        with tf.distribute.ReplicaContext(strategy, 0):
+            apply(grads_and_vars)
+
+    return apply_in_replica
+
+
 def _push(strategy, pairs, apply):
     """Adds up a worker's replicas, and pushes the sums."""
     gradients = [sum_of_replicas(strategy, gradient) for gradient, _ in pairs]
@@ -231,19 +254,13 @@ def _push(strategy, pairs, apply):
     if policy.sparse_as_dense:
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
     variables = [variable for _, variable in pairs]
-    apply, *_ = strategy.experimental_local_results(apply)  # one for all replicas of the worker
-
-    def apply_in_replica(means):
-        with tf.distribute.ReplicaContext(strategy, 0):
-            apply(means)
-
     push = GradientPush(
         list(zip(gradients, variables, strict=True)),
         channel=strategy.extended.channel(variables),
         synchronous=strategy.synchronous,
         embeddings=policy.embeddings,
     )
-    push.send(apply_in_replica)
+    push.send(_in_one_replica(strategy, apply))
     strategy.residuals.report_restored([pulled_variable.find(variable) for variable in variables])
 
 

@@ -19,6 +19,8 @@ _WRITES = (
     "scatter_min",
     "scatter_mul",
     "scatter_nd_add",
+    "scatter_nd_max",
+    "scatter_nd_min",
     "scatter_nd_sub",
     "scatter_nd_update",
     "scatter_sub",
@@ -74,15 +76,18 @@ class PulledVariable(internals.CachingVariable):
     def publish(self, written):
         """Gives the variable's value to all workers, exactly, once `written` has been done.
 
-        What no worker has a copy of is not published. Pushes that were computed on other values
-        are outdated, unless a training step has written: one that always does would outdate all.
+        What no worker has a copy of is not published, nor what an update writes to a server that
+        publishes a version after it. Pushes that were computed on other values are outdated, unless
+        a training step or an update has written: one that always does would outdate all.
         """
-        if worker_step.in_update():
-            return
         server = self.tf_gc_server
         entry = self.tf_gc_entry
         step = worker_step.current_step()
-        if step is not None:
+        updating = worker_step.updating_servers()
+        if updating is not None:
+            if server in updating:
+                return
+        elif step is not None:
             step.written.add(entry.id)
         operation = [] if tf.executing_eagerly() else [getattr(written, "op", written)]
         with tf.control_dependencies(operation), server.scope():

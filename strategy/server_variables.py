@@ -107,6 +107,9 @@ class ServerVariables:
         shape = tuple(variable.shape)
         compressor = compressor or Uncompressed()
         codecs = compressor.server_codecs(pushes=self._workers)
+        if codecs.scale_is_pulled and not is_pulled:
+            compressor = Uncompressed()
+            codecs = compressor.server_codecs(pushes=self._workers)
         matrix = None
         if codecs.has_statistics and has_statistics(shape):
             matrix = matrix_shape(shape)

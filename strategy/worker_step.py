@@ -119,12 +119,17 @@ def current_step():
 
 def in_update():
     """Whether the current graph is an optimizer's update on the servers."""
-    return _enclosing(_UPDATE) is not None
+    return updating_servers() is not None
 
 
-def mark_update():
-    """Says that the current graph is an optimizer's update."""
-    setattr(tf.compat.v1.get_default_graph(), _UPDATE, True)
+def updating_servers():
+    """Returns the servers that publish a version after the current update, or None outside one."""
+    return _enclosing(_UPDATE)
+
+
+def mark_update(servers):
+    """Says that the current graph is an optimizer's update, and which servers have pushes of it."""
+    setattr(tf.compat.v1.get_default_graph(), _UPDATE, frozenset(servers))
 
 
 def model_of(server):

@@ -150,6 +150,77 @@ def push_in_turn(count, shapes=(_SHAPE,), **kwargs):
     return read, loop.values, residuals, loop.strategy.traffic.as_dict()
 
 
+class TwoRunsLoop(Loop):
+    """Whose steps are two calls of `run` in one function."""
+
+    def _push(self, gradients, delay):
+        return [*super()._push(gradients, delay), *super()._push(gradients, delay)]
+
+
+def push_in_two_runs(count, **kwargs):
+    """Pushes the same gradient twice in each function; returns what was read and the traffic."""
+    loop = TwoRunsLoop(**kwargs)
+    read = [loop.push([gaussian(step)], delay=0.2).fetch() for step in range(count)]
+    return read, loop.strategy.traffic.as_dict()
+
+
+class SlowWriteLoop(Loop):
+    """Whose updates write what they have read half a second before."""
+
+    def _update(self, grads_and_vars):
+        for gradient, variable in grads_and_vars:
+            read = variable.read_value()
+            with tf.control_dependencies([read]):
+                waited = _wait(0.5)
+            with tf.control_dependencies([waited]):
+                variable.assign(read - gradient)
+
+
+def slow_writes_at_once(count, **kwargs):
+    """Pushes from all workers at the same time; returns the variable."""
+    loop = SlowWriteLoop(**kwargs)
+    for step in range(count):
+        loop.push([gaussian(step)])
+    loop.coordinator.join()
+    return loop.values[0]
+
+
+class FollowingLoop(Loop):
+    """Of two variables, on two servers, of which the second counts the updates of the first."""
+
+    def _update(self, grads_and_vars):
+        super()._update(grads_and_vars)
+        self.variables[1].assign_add(tf.ones(_SHAPE))
+
+    def _push(self, gradients, delay):
+        del delay
+
+        def step():
+            with tf.GradientTape():
+                read = tf.identity(self.variables[1])
+            with tf.control_dependencies([read]):
+                pairs = [(gradients[0], self.variables[0])]
+                self.strategy.push_gradients(pairs, self._update)
+            return read
+
+        return self.strategy.run(step)
+
+
+def updates_of_another_server(count, **kwargs):
+    """Returns what each step has read of the variable that is not pushed, a number each."""
+    loop = FollowingLoop((_SHAPE,) * 2, **kwargs)
+    devices = {pulled_variable.find(variable).device for variable in loop.variables}
+    read = loop.push_all([[gaussian(step)] * 2 for step in range(count)])
+    return len(devices), [float(value.max()) for value in read]
+
+
+def uncompressed_loop(count):
+    """Pushes in turn without compression, as TensorFlow's strategy; returns the variable."""
+    loop = Loop()
+    loop.push_all([[gaussian(step)] for step in range(count)])
+    return loop.values[0]
+
+
 def push_in_pieces(piece_bytes, *args, **kwargs):
     """As `push_in_turn`, with messages in pieces of about so many bytes a piece at most."""
     with mock.patch.object(message_pieces, "PIECE_BYTES", piece_bytes):
@@ -620,6 +691,10 @@ def dense_layers(layers):
     ]
 
 
+def frozen_layers(layers):
+    return [layers.Input((_INPUTS,)), layers.Dense(_CLASSES, trainable=False)]
+
+
 def lazy_layers(layers):
     return dense_layers(layers)[1:]
 
@@ -747,6 +822,10 @@ def write_from_outside(write):
         tf.function(lambda: variable.assign(value))()
     elif write == "scatter":
         variable.scatter_update(tf.IndexedSlices(value, tf.range(_SHAPE[0])))
+    elif write == "scatter_nd_max":
+        value = np.full(_SHAPE, 99, np.float32)
+        # Without a function TensorFlow takes a variable of another process for a scalar here.
+        tf.function(lambda: variable.scatter_nd_max(tf.range(_SHAPE[0])[:, tf.newaxis], value))()
     elif write == "restore":
         value = variable.numpy()
         with tempfile.TemporaryDirectory() as directory:
@@ -816,6 +895,13 @@ def push_no_gradient():
         strategy.push_gradients([(None, variable)], lambda grads_and_vars: None)
 
     tf.function(lambda: strategy.run(replica_step)).get_concrete_function()
+
+
+def compressor_of_a_half_variable(compression):
+    strategy = make_strategy(compression=compression)
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros(_SHAPE, tf.bfloat16))
+    return str(pulled_variable.find(variable).tf_gc_entry.compressor)
 
 
 def write_what_is_not_pulled(directory):

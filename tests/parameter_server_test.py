@@ -105,6 +105,36 @@ class PushAndPullTest(parameterized.TestCase):
             left = np.abs(values[step] - read[step]).max()
             self.assertBetween(left / (half * change), 0.25, 1.001, f"step {step}")
 
+    def test_uncompressed_loops_train_as_in_tensorflow(self):
+        value = shared_cluster(1).run(programs.uncompressed_loop, 3)
+        pushed = total([programs.gaussian(step) for step in range(3)])
+        np.testing.assert_allclose(value, -pushed, rtol=1e-6, atol=1e-6)
+
+    def test_a_second_run_in_a_function_sees_the_first(self):
+        read, traffic = shared_cluster(1).run(
+            programs.push_in_two_runs, 3, compression=tf_gc.Policy(), synchronous=True
+        )
+        expected = np.zeros(_SHAPE, np.float32)
+        for step, (first, second) in enumerate(read):
+            np.testing.assert_array_equal(first, expected)
+            expected = expected - programs.gaussian(step)
+            np.testing.assert_array_equal(second, expected)
+            expected = expected - programs.gaussian(step)
+        self.assertEqual((traffic["dropped_pushes"], traffic["pushes"]), (0, 6))
+
+    @parameterized.parameters({}, {"synchronous": True})
+    def test_an_update_may_write_to_a_server_without_gradients(self, **kwargs):
+        servers, read = shared_cluster(1, 2).run(
+            programs.updates_of_another_server, 3, compression=tf_gc.Policy(), **kwargs
+        )
+        self.assertEqual(servers, 2)
+        self.assertEqual(read, [0, 1, 2])
+
+    def test_thc_leaves_alone_what_is_not_pulled(self):
+        """It has its scale with pulls."""
+        compressor = shared_cluster(1).run(programs.compressor_of_a_half_variable, tf_gc.THC())
+        self.assertEqual(compressor, "Uncompressed()")
+
     @parameterized.parameters(tf_gc.Policy(), tf_gc.ThreeLC())
     def test_messages_in_pieces_hold_the_same(self, compression):
         cluster = shared_cluster(1)
@@ -159,7 +189,7 @@ class PushAndPullTest(parameterized.TestCase):
         # The first pull is the whole model.
         self.assertLess(traffic["bytes_pulled"], 4 * 256 * 256 + 9 * 1.61 / 8 * 256 * 256)
 
-    @parameterized.parameters("assign", "function", "scatter", "restore")
+    @parameterized.parameters("assign", "function", "scatter", "scatter_nd_max", "restore")
     def test_a_write_from_outside_reaches_the_workers(self, write):
         _, written, after, _ = shared_cluster(1).run(programs.write_from_outside, write)
         np.testing.assert_array_equal(after[0], written)
@@ -358,6 +388,17 @@ class SynchronousTest(parameterized.TestCase):
         )
         self.assertEqual(traffic["updates"], traffic["pushes"] // 8)
 
+    def test_a_fraction_of_a_round_is_no_push_too_many(self):
+        _, _, traffic = shared_cluster(1).run(
+            programs.push_at_once,
+            7,
+            compression=tf_gc.Policy(),
+            synchronous=True,
+            replicas_to_aggregate=25,
+            aggregation_fraction=0.28,  # 7 pushes, but 0.28 * 25 is above 7
+        )
+        self.assertEqual(traffic["updates"], 1)
+
     def test_two_optimizers_have_rounds_of_their_own(self):
         order = (0, 1, 0, 0, 1, 1, 0, 1)
         values = shared_cluster(1).run(
@@ -381,6 +422,13 @@ class AsynchronousTest(parameterized.TestCase):
         np.testing.assert_allclose(residual - value, pushed, rtol=0, atol=1e-3)
         self.assertEqual(traffic["updates"], 60)
         self.assertEqual(traffic["dropped_pushes"], 0)
+
+    def test_updates_of_what_is_not_pulled_come_one_after_the_other(self):
+        value = shared_cluster(3).run(
+            programs.slow_writes_at_once, 6, compression=tf_gc.Policy(rules={"variable_0": None})
+        )
+        pushed = total([programs.gaussian(step) for step in range(6)])
+        np.testing.assert_allclose(value, -pushed, rtol=1e-5, atol=1e-5)
 
     def test_changes_are_encoded_once_for_all_workers(self):
         _, _, traffic = shared_cluster(3).run(
@@ -661,6 +709,13 @@ class KerasTest(parameterized.TestCase):
         self.assertLess(result["loss"][-1], result["loss"][0])
         if not kwargs.get("synchronous"):
             self.assertEqual(result["iterations"], result["traffic"]["updates"])
+
+    def test_tf_keras_fit_without_trainable_variables(self):
+        result = shared_cluster(1).run(
+            programs.fit, compression=tf_gc.ThreeLC(), layers=programs.frozen_layers
+        )
+        self.assertEqual(result["traffic"]["pushes"], 0)
+        self.assertGreater(result["loss"][-1], 0)
 
     @parameterized.parameters(False, True)
     def test_two_servers(self, synchronous):

@@ -17,6 +17,8 @@ class ServerCodecs:
       has_statistics: whether pushes have the statistics of the worker's gradients, which
         the server's optimizer gets.
       units: of pushes with statistics, as a compressor's.
+      scale_is_pulled: whether workers have the scale of their pushes with pulls. What is not
+        pulled is then not compressed.
     """
 
     push: str
@@ -24,6 +26,7 @@ class ServerCodecs:
     multiplier: schedules.Hyperparameter = 1.0
     has_statistics: bool = False
     units: str = "gradient"
+    scale_is_pulled: bool = False
 
     def with_statistics(self, rows: int) -> "ServerCodecs":
         """Returns the codecs of a variable that is seen as a matrix of so many rows."""

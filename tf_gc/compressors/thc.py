@@ -100,7 +100,7 @@ class UniformTHC(Compressor):
             f"thc bits={self.bits} truncation={tables.truncation(self.p)} headroom={_HEADROOM} "
             f"seed={self.seed} rounding={rounding} table={table}"
         )
-        return ServerCodecs(push, "int8")
+        return ServerCodecs(push, "int8", scale_is_pulled=True)
 
     def all_reduce(self, gradients, exchange):
         from tf_gc import ops
