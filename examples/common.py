@@ -224,9 +224,15 @@ class _Recorder(keras.callbacks.Callback):
 
     @property
     def seconds_per_step(self) -> float | None:
-        """Median without the first steps; None after too few."""
+        """Mean of all kinds of steps, without the first ones; None after too few.
+
+        The slowest step counts as much as the second slowest: one that stalls decides nothing.
+        """
         steps = self._step_seconds[_WARM_UP_STEPS:]
-        return statistics.median(steps) if steps else None
+        if not steps:
+            return None
+        second_slowest = sorted(steps)[-2:][0]
+        return statistics.fmean(min(seconds, second_slowest) for seconds in steps)
 
     def _bytes_sent(self):
         if self._cluster.compressor is not None:
