@@ -4,9 +4,9 @@
     python examples/evaluate.py --programs digits --systems thc,marsit --seeds 0
     python examples/evaluate.py --report_only # from the runs that are there
 
-Every run is a cluster of its own. Its report goes to a file under --out, and a run whose file is
-there is not done again. Accuracy comes from whole trainings on the loopback interface; seconds a
-step from short ones, on loopback and, with root, on links of --bandwidth.
+Every run is a cluster of its own. Its report goes to a file under --out, and is used again for the
+same flags and links. Accuracy comes from whole trainings on the loopback interface; seconds a step
+from short ones, on loopback and, with root, on links of --bandwidth.
 """
 
 import pathlib

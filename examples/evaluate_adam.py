@@ -4,8 +4,8 @@
     python examples/evaluate_adam.py --tasks bytes_lm-160 --systems none,3lc --seeds 0
     python examples/evaluate_adam.py --report_only               # from the trainings that are there
 
-Every training is a cluster of its own. Its report goes to a file under --out, and one whose file
-is there is not done again. The learning rates are the best of uncompressed training with Keras's
+Every training is a cluster of its own. Its report goes to a file under --out, and is used again
+for the same flags and links. The learning rates are the best of uncompressed training with Keras's
 own optimizer, and the same for all systems. On links, with root, the same trainings tell how long
 a system takes to the loss that uncompressed training ends with.
 """

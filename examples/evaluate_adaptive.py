@@ -9,8 +9,8 @@
 change at the ends of epochs, so that all systems have the same steps of the same links.
 `networks`: the time of a step, by network and number of parameters, of step_benchmark.py.
 
-Every run is a cluster of its own. Its report goes to a file under --out, and one whose file is
-there is not done again. A training has come to its end when it is as good as uncompressed training
+Every run is a cluster of its own. Its report goes to a file under --out, and is used again for the
+same flags and links. A training has come to its end when it is as good as uncompressed training
 at its last step, but for one point of accuracy, or 1 % of the bits a byte.
 """
 
@@ -242,8 +242,7 @@ def network_rows(network: str) -> list[list[str]]:
         if report is None:
             continue
         seconds = {model["millions"]: model["median_seconds"] for model in report["models"]}
-        values = [seconds.get(float(millions)) for millions in FLAGS.parameters]
-        texts = ["-" if value is None else f"{1000 * value:.4g}" for value in values]
+        texts = [f"{1000 * seconds[float(millions)]:.4g}" for millions in FLAGS.parameters]
         lines.append([system.title, *texts])
     return lines
 

@@ -6,7 +6,7 @@
 
 With TensorFlow's strategy and with tf_gc's, asynchronous and synchronous, with each number of
 servers: always the same number of updates. Each is a cluster of its own; its report goes to a file
-under --out, and a training whose file is there is not done again. Seconds an update are measured on
+under --out, and is used again for the same flags and links. Seconds an update are measured on
 loopback in the whole training with the first seed and, with root, in short ones on links of
 --bandwidth.
 """

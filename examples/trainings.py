@@ -57,14 +57,21 @@ class Training(NamedTuple):
         return bool(self.bandwidth or self.phases)
 
     def report(self) -> dict | None:
-        """Returns what was measured, or None if it has not been."""
+        """Returns what was measured, or None if it has not been, or only in another way."""
         if not self.path.exists():
             return None
         report = json.loads(self.path.read_text(encoding="utf-8"))
-        return report if report["compressor"] == self.compressor else None
+        return report if report.get("training") == self._settings else None
+
+    @property
+    def _settings(self) -> dict:
+        """All that decides what is measured, as it is in a report."""
+        settings = self._asdict()
+        del settings["title"], settings["path"]
+        return json.loads(json.dumps(settings))
 
     def run(self, on_line: Callable[[launch.OutputLine], None] | None = None) -> None:
-        """Runs a cluster, which writes the report.
+        """Runs a cluster, which writes the report; adds to it what was run.
 
         Args:
           on_line: called with each line of output.
@@ -105,6 +112,9 @@ class Training(NamedTuple):
             sys.exit(code)
         if code:
             raise TrainingFailedError(f"{self.title}: exit code {code}\n" + "\n".join(last_lines))
+        report = json.loads(self.path.read_text(encoding="utf-8"))
+        report["training"] = self._settings
+        self.path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
 def reports(trainings: Iterable[Training]) -> list[dict]:

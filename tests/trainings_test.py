@@ -1,5 +1,6 @@
-"""examples/trainings.py: what ends a training, and what ends all of them."""
+"""examples/trainings.py: what ends a training, what ends all of them, whose a report is."""
 
+import json
 import pathlib
 import signal
 import sys
@@ -34,6 +35,44 @@ class TrainingsTest(parameterized.TestCase):
             self.assertRaisesRegex(trainings.TrainingFailedError, f"one: exit code {code}"),
         ):
             _training().run()
+
+    @parameterized.parameters(
+        {"program": "bytes_lm"},
+        {"compressor": "ThreeLC()"},
+        {"flags": ("--seed=1", "--parameters=1")},
+        {"workers": 3},
+        {"servers": 1},
+        {"bandwidth": "10mbit"},
+        {"bandwidth": None},
+        {"phases": (trainings.Phase(1, "100mbit", "1ms"),)},
+    )
+    def test_a_report_is_of_one_command_and_its_links(self, **other):
+        path = pathlib.Path(self.create_tempdir(), "report.json")
+        training = _training()._replace(path=path, flags=("--seed=1",), bandwidth="100mbit")
+
+        def launch(command, **kwargs):
+            path.write_text(json.dumps({"compressor": "none"}), encoding="utf-8")
+            return 0
+
+        with mock.patch.object(trainings.launch, "launch", launch):
+            training.run()
+        self.assertEqual(training._replace(title="two").report()["compressor"], "none")
+        self.assertIsNone(training._replace(**other).report())
+
+    def test_a_training_that_failed_has_no_report(self):
+        path = pathlib.Path(self.create_tempdir(), "report.json")
+        training = _training()._replace(path=path)
+
+        def launch(command, **kwargs):
+            path.write_text(json.dumps({"compressor": "none"}), encoding="utf-8")
+            return 1
+
+        with (
+            mock.patch.object(trainings.launch, "launch", launch),
+            self.assertRaises(trainings.TrainingFailedError),
+        ):
+            training.run()
+        self.assertIsNone(training.report())
 
     def test_an_example_trains_with_auto(self):
         with tempfile.TemporaryDirectory() as directory:
