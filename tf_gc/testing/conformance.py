@@ -74,8 +74,9 @@ class CompressorConformance(absltest.TestCase):
 
     Each method tests one contract, for all compressors and numbers of workers; a
     failure says which. Everything is measured when the class begins, on one cluster
-    of each size, and one more with another number of threads and, where that is
-    possible (as root), a network of its own on which bytes are counted.
+    of each size, one more whose first worker dies, and one with another number of
+    threads and, where that is possible (as root), a network of its own on which bytes
+    are counted.
 
     Not tested are damaged messages: `tf_gc.exchange.Exchange` finds those, but does
     not know what the bytes mean that a compressor gathers or broadcasts. One that
@@ -365,9 +366,9 @@ class CompressorConformance(absltest.TestCase):
         self.assertTrue(np.isfinite(_wide(values)).all(), f"{what} is not finite")
 
     def _all_end_with(self, error, errors):
-        for name, workers in errors:
-            with self.subTest(compressor=name, workers=workers):
-                self.assertEqual(set(_outcome(errors, (name, workers))), {error})
+        for name, workers, failed in errors:
+            with self.subTest(compressor=name, workers=workers, failed=failed):
+                self.assertEqual(set(_outcome(errors, (name, workers, failed))), {error})
 
     def _conserved(self, case, workers, results, run, factor=1):
         """What was put in, and kept before, must have been delivered, or be kept now."""

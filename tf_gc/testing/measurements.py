@@ -30,8 +30,8 @@ class Measurements:
       modes: name -> outcome of `programs.measure_modes`.
       repetitions: name -> outcome of `programs.measure_repetition`.
       alone: name -> outcome of `programs.alone`.
-      killed: (name, number of workers) -> the errors of those that survived.
-      absent: (name, number of workers) -> the errors of those that came.
+      killed: (name, number of workers, victim) -> the errors of those that survived.
+      absent: (name, number of workers, who is) -> the errors of those that came.
     """
 
     def __init__(self, cases: Mapping[str, Case], workers: tuple[int, ...]):
@@ -43,8 +43,8 @@ class Measurements:
         self.modes: dict[str, Outcome] = {}
         self.repetitions: dict[str, Outcome] = {}
         self.alone: dict[str, Outcome] = {}
-        self.killed: dict[tuple[str, int], Outcome] = {}
-        self.absent: dict[tuple[str, int], Outcome] = {}
+        self.killed: dict[tuple[str, int, int], Outcome] = {}
+        self.absent: dict[tuple[str, int, int], Outcome] = {}
 
     def outcomes(self) -> Iterator[tuple[str, Outcome]]:
         """What was measured of what, and the outcome."""
@@ -65,6 +65,7 @@ class Measurements:
                 self._measure_several(workers, directory)
         for workers in {self.few(name) for name in self._cases} - {None}:
             self._measure_repetitions(workers)
+            self._measure_death_of_the_first(workers)
 
     def _measure_alone(self):
         with _LastingCluster(1) as cluster:
@@ -86,21 +87,27 @@ class Measurements:
                 if workers == self.few(name):
                     self.modes[name] = cluster.run(programs.measure_modes, case)
             # At the end: a failed collective runtime stays failed.
-            if workers == 2:
-                self._fail(cluster, names, workers, self.absent, absent=1)
-            else:
-                self._fail(cluster, names, workers, self.killed, victim=workers - 1)
+            self._fail(cluster, names, workers, self.killed, victim=workers - 1)
 
     def _measure_repetitions(self, workers):
         """With another number of threads, and a network on which bytes can be counted."""
-        names = [name for name in self._cases if self.few(name) == workers]
+        names = self._measured_on_no_fewer(workers)
         bandwidth = None if why_unavailable() else _BANDWIDTH
         with _LastingCluster(workers, THREADS[0], bandwidth=bandwidth) as cluster:
             for name in names:
                 self.repetitions[name] = cluster.run(
                     programs.measure_repetition, self._cases[name].compressor, bool(bandwidth)
                 )
+            # Not in a new cluster, whose first step takes long.
+            self._fail(cluster, names, workers, self.absent, absent=1)
+
+    def _measure_death_of_the_first(self, workers):
+        names = self._measured_on_no_fewer(workers)
+        with _LastingCluster(workers) as cluster:
             self._fail(cluster, names, workers, self.killed, victim=0)
+
+    def _measured_on_no_fewer(self, workers):
+        return [name for name in self._cases if self.few(name) == workers]
 
     def _last_saved(self, name):
         """The number of workers that have saved a checkpoint last, None if none have."""
@@ -118,9 +125,10 @@ class Measurements:
         if not isinstance(outcome, WorkerError):
             others = [n for n in range(workers) if n not in (victim, absent)]
             outcome = cluster.run_on(others, programs.reduce_until_error, victim, absent)
+        failed = isinstance(outcome, WorkerError)
         for name in names:
-            failed = isinstance(outcome, WorkerError)
-            errors[name, workers] = outcome if failed else [result[name] for result in outcome]
+            key = (name, workers, victim if absent is None else absent)
+            errors[key] = outcome if failed else [result[name] for result in outcome]
 
 
 class _LastingCluster:
