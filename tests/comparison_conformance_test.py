@@ -27,7 +27,7 @@ class ComparedDesignsTest(tf_gc.testing.CompressorConformance):
         "StochasticTernary": Case(
             compressor=tf_gc.StochasticTernary(), conserves=False, unbiased=True
         ),
-        # 2 of a contribution, 8 of a sum.
+        # 2 of a contribution, 3 of a sum.
         "TernGrad": Case(
             compressor=tf_gc.TernGrad(),
             workers=_SEVERAL,

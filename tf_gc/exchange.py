@@ -176,15 +176,15 @@ class Exchange:
 
         Args:
           packed: uint8, `size` indices of `bits` bits, from `ops.pack_bits`.
-          table: 2^bits integers, 0 or more. Where N max(table) fits in 8 bits,
-            sums travel in 8, else in 16.
+          table: 2^bits integers, 0 or more. Sums of N workers travel in
+            ceil(log2(N max(table) + 1)) bits, which are 16 at most.
           bits: 2, 3, 4, 5 or 8.
           size: the number of indices.
           topology: "sharded", "ring" or "torus".
           rows: the torus' number of rows.
 
         Returns:
-          uint8 or uint16 [size].
+          uint8 [size], uint16 where sums may take more than 8 bits.
         """
         from tf_gc import ops
 

@@ -1,4 +1,4 @@
-"""Values as 8-bit integers, and their sums as 16-bit ones."""
+"""Values as 8-bit integers, whose sums are integers, too."""
 
 import dataclasses
 from typing import ClassVar
@@ -27,9 +27,10 @@ class Int8(FusedCompressor):
         sum = M / 127 (sum over the workers of q)
 
     Because the workers agree on M, integers are added without decoding: a
-    worker sends 8 bits a value, and sums travel in 16. There is no error
-    feedback, as in the paper: each value is off by M / 254 at most, rounded to
-    the nearest, half to even. There may be 258 workers.
+    worker sends 8 bits a value, and sums of N workers travel in
+    ceil(log2(254 N + 1)), 10 with four. There is no error feedback, as in the
+    paper: each value is off by M / 254 at most, rounded to the nearest, half to
+    even. There may be 258 workers.
     """
 
     uses_residual: ClassVar[bool] = False

@@ -29,8 +29,8 @@ class TernGrad(FusedCompressor):
     sigma is the standard deviation of the variable's values about 0, which is
     their mean in the paper's model of gradients; so a variable whose values are
     all equal is not clipped away. Each variable is a layer (layer-wise
-    ternarizing). A worker sends 2 bits a value; sums travel in 8 bits, from 128
-    workers on in 16.
+    ternarizing). A worker sends 2 bits a value; sums of N workers travel in
+    ceil(log2(2 N + 1)) bits, 4 with four.
 
     The result is unbiased but for clipping, and there is no error feedback.
 
