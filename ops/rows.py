@@ -15,7 +15,7 @@ def pack_rows(indices, values, seed, bucket, shapes, bits, group_size, name=None
         c = stochastic rounding of s x / M + s, so that M (c - s) / s is x on average
 
     The indices are packed as in `pack_indices`. A row that is not finite becomes
-    NaN. With 32 bits values are float32, and exact.
+    NaN. With 32 bits values are float32, and exact, finite or not.
 
     Counts one step in the bucket's traffic and, by variable, the values that each
     worker sends of these rows in it: 2 size (group_size - 1) / group_size, rounded.

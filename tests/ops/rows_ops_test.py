@@ -96,6 +96,11 @@ class RowsTest(OpTestCase):
         sums = _sum([_pack(gradients, shapes=[[9, 2]])], [[9, 2]])
         self.assertTrue(np.isnan(sums.values[0]).all())
 
+    def test_exact_rows_stay_as_they_are_finite_or_not(self):
+        values = np.array([[np.inf, 1], [3, np.nan]], np.float32)
+        sums = _sum([_pack([([5, 6], values)], bits=32, shapes=[[9, 2]])], [[9, 2]])
+        np.testing.assert_array_equal(sums.values[0], values)
+
     def test_no_row_one_row_and_tables_of_two_billion(self):
         last = 2**31 - 2
         for indices in ([], [last], [0, last]):

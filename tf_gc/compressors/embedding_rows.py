@@ -32,7 +32,9 @@ class EmbeddingRows(Compressor):
     The rounding is that of QSGD (Alistarh et al., "QSGD: Communication-Efficient SGD via
     Gradient Quantization and Encoding", NeurIPS 2017) with a maximum for each row. It is
     unbiased, so that there is no error feedback, and no memory of a table's size.
-    A row that is not finite on some worker is NaN on all.
+    A row that is not finite on some worker is NaN on all. With 32 bits, and before
+    `start_step`, single values are not finite on all workers then, and the others
+    of the row stay.
 
     Attributes:
       bits: b: 2, 3, 4, 5 or 8; 32 sends values exactly, and saves by adding rows up
