@@ -129,6 +129,9 @@ class FromStringTest(parameterized.TestCase):
         ("TopK(quantity=2)", "quantity"),
         ("TopK(exit)", "malformed"),
         ("print()", "'print'"),
+        ("", "'' is no compressor"),
+        ("(1)", "is no compressor"),
+        ("OuterSGD()", "is no compressor"),
     )
     def test_any_other_text_is_a_value_error(self, text, message):
         with self.assertRaisesRegex(ValueError, message):

@@ -32,9 +32,13 @@ def from_string(text: str) -> "Compressor | DiLoCo | None":
     names = {n: getattr(module, n) for module in (compressors, diloco) for n in module.__all__}
     classes = {name: value for name, value in names.items() if isinstance(value, type)}
     try:
-        return _evaluate(ast.parse(text if "(" in text else f"{text}()", mode="eval").body, classes)
+        expression = ast.parse(text if "(" in text else f"{text}()", mode="eval").body
+        compressor = _evaluate(expression, classes)
     except (AttributeError, SyntaxError, TypeError) as error:
         raise ValueError(f"{text!r} is no compressor: {error}") from error
+    if not isinstance(compressor, (Compressor, diloco.DiLoCo)):
+        raise ValueError(f"{text!r} is no compressor")
+    return compressor
 
 
 def _evaluate(expression, classes):
