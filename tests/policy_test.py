@@ -1,7 +1,9 @@
 """Policies, fusion, traffic, and the checks of hyper-parameters."""
 
 import dataclasses
+import re
 
+import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
 from hypothesis import given
@@ -28,6 +30,21 @@ class ThreeLCTest(parameterized.TestCase):
     def test_it_is_frozen(self):
         with self.assertRaises(dataclasses.FrozenInstanceError):
             tf_gc.ThreeLC().sparsity_multiplier = 1.5
+
+
+class ChoiceTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (tf_gc.THC, "bits", 4.0),
+        (tf_gc.UniformTHC, "bits", np.float32(4)),
+        (tf_gc.EmbeddingRows, "bits", 8.0),
+        (tf_gc.ScaleCom, "strided", 1.0),
+    )
+    def test_a_float_is_no_choice_even_if_it_equals_one(self, compressor, name, value):
+        with self.assertRaisesRegex(ValueError, rf"^{name} must be .*{re.escape(repr(value))}$"):
+            compressor(**{name: value})
+
+    def test_numpys_integers_are_integers(self):
+        self.assertEqual(tf_gc.THC(bits=np.int64(3)), tf_gc.THC(bits=3))
 
 
 class ServerCodecsTest(absltest.TestCase):

@@ -31,7 +31,8 @@ def integer(name: str, value: int, low: int, high: int | None = None, other: str
 
 
 def choice(name: str, value, choices: tuple) -> None:
-    """Raises ValueError unless `value` is one of `choices`."""
-    if value not in choices:
+    """Raises ValueError unless `value` is one of `choices`; 4.0 is not the integer 4."""
+    is_float = isinstance(value, numbers.Number) and not isinstance(value, numbers.Integral)
+    if is_float or value not in choices:
         *most, last = map(repr, choices)
         raise ValueError(f"{name} must be {', '.join(most)} or {last}, got {value!r}")
