@@ -263,10 +263,11 @@ class ChooserTest(absltest.TestCase):
 class LeaderTest(absltest.TestCase):
     _SYSTEMS = (_EXACT, _THC, _3LC)
 
-    def _train(self, world, chooser, steps, record=None):
-        """Returns the choices of each step."""
+    def _train(self, world, chooser, steps, record=None, reported=1.0):
+        """Returns the choices of each step; reports have so much of the links' bandwidth."""
         worker_0 = leader.Leader(chooser, record)
-        report = leader.Report(world.network.latency, world.network.bandwidth, False)
+        bandwidth = reported * world.network.bandwidth
+        report = leader.Report(world.network.latency, bandwidth, False)
         times, now, due = np.zeros(leader.MOST_STEPS + 4), 1.0, 0
         self.decisions = []
         choices, used = (0,), []
@@ -292,6 +293,27 @@ class LeaderTest(absltest.TestCase):
         for plan, seconds in chooser.measured().items():
             expected = world.seconds(self._SYSTEMS, plan.choices, plan.ratio)
             np.testing.assert_allclose(seconds, expected, rtol=1e-6)
+
+    def test_links_that_are_reported_as_too_slow_do_not_make_it_begin_anew_for_ever(self):
+        for reported in (0.3, 0.1):
+            world = _World(Network(3e-3, 1e8), [1_000_000], computation=0.005)
+            chooser = Chooser(self._SYSTEMS, world.sizes, 4)
+            used = self._train(world, chooser, 400, reported=reported)
+            self.assertTrue(chooser.is_settled)
+            self.assertLen(set(used[-300:]), 1)
+
+    def test_a_change_of_links_that_are_reported_as_too_slow_is_seen(self):
+        world = _World(Network(3e-3, 1e8), [1_000_000], computation=0.005)
+        chooser = Chooser(self._SYSTEMS, world.sizes, 4)
+        self._train(world, chooser, 400, reported=0.3)
+        world.network = Network(3e-3, 1e7)
+        seconds = world.seconds(self._SYSTEMS, chooser.plan.choices, None)
+        for _ in range(100):
+            chooser.update(Network(3e-3, 0.3e7))
+            chooser.update(Network(3e-3, 0.3e7), [seconds] * 3)
+            if not chooser.is_settled:
+                break
+        self.assertFalse(chooser.is_settled)
 
     def test_a_record_on_a_full_disk_is_given_up_and_the_training_goes_on(self):
         path = self.create_tempfile().full_path

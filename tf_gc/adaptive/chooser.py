@@ -114,6 +114,7 @@ class Chooser:
         self._gains = {}
         self._ratio = ratios[len(ratios) // 2] if ratios else None
         self._steps = collections.defaultdict(lambda: collections.deque(maxlen=_MOST_STEPS))
+        self._seen = None  # the network at the last steps
         self._network = None  # for which steps were measured
         self._network_told = False  # of the last change, not steps alone
         self._tried_steps = self._settled_steps = 0
@@ -132,15 +133,17 @@ class Chooser:
         """Returns the plan of the next steps.
 
         Args:
-          network: the links, as measured.
+          network: the links, as measured; without steps, those of the last steps count.
           seconds: what steps have taken.
           gains: of each ratio, the compression gain of the present gradients, if it was measured.
           used: the plan that these steps had; by default what the last call has returned.
         """
         used = used or self.plan
-        if used is not None:
+        if used is not None and len(seconds):
             self._steps[used].extend(seconds)
-            network = self._as_seen(network, seconds, used)
+            self._seen = self._as_seen(network, seconds, used)
+        # Without steps to correct it, as after each change of plan, it may seem another one.
+        network = self._seen or network
         if self.is_settled:
             self._settled_steps += len(seconds)
         else:
@@ -192,7 +195,7 @@ class Chooser:
         their bandwidth is that of no long one.
         """
         transfer = sum(cost.transfer for cost in self._chosen(network, used.choices))
-        excess = transfer / min(seconds, default=math.inf)
+        excess = transfer / min(seconds)
         return dataclasses.replace(network, bandwidth=network.bandwidth * max(1.0, excess))
 
     def _chosen(self, network, choices):
