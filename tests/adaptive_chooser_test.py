@@ -191,6 +191,28 @@ class ChooserTest(absltest.TestCase):
                     break
             self.assertFalse(chooser.is_settled, times)
 
+    def test_a_large_change_that_costs_more_than_trying_did_is_tried_at_once(self):
+        chooser = Chooser([_EXACT, _3LC], [1_000_000], 4)
+        chooser.update(Network(1e-4, 1e9))
+        while not chooser.is_settled:
+            chooser.update(Network(1e-4, 1e9), [0.1] * 4)
+        self.assertEqual(chooser.plan.choices, (0,))
+        for _ in range(3):
+            chooser.update(_SLOW, [5.0])
+        self.assertFalse(chooser.is_settled)
+
+    def test_after_a_large_change_to_short_steps_as_many_pass_as_were_tried(self):
+        chooser = Chooser([_3LC], [100_000], 4)
+        chooser.update(_SLOW)
+        tried = 0
+        while not chooser.is_settled:
+            chooser.update(_SLOW, [5.0] * 4)
+            tried += 4
+        for _ in range(tried):
+            self.assertTrue(chooser.is_settled)
+            chooser.update(_SLOW, [0.1])
+        self.assertFalse(chooser.is_settled)
+
     def _report(self, chooser, times):
         chooser.update(Network(1e-4, 1e9), [times[chooser.plan.choices[0]]] * 4)
 

@@ -29,7 +29,8 @@ _EQUAL = 1.03
 _ERROR = 1.2533 * 1.4826
 # The network, or the machine, is another one when steps take so many times as long, or as short, in
 # so many settled steps for one that was spent on trying: a machine that others use changes all the
-# time, and what changes everything is worth a try soon.
+# time, and what changes everything is worth a try soon. Where steps are longer now, as many count
+# as fill the time that trying took.
 _RECENT_STEPS = 3
 _LARGE_CHANGE = 2.0
 _CHANGES = ((1.25, 20), (_LARGE_CHANGE, 1))
@@ -117,7 +118,7 @@ class Chooser:
         self._seen = None  # the network at the last steps
         self._network = None  # for which steps were measured
         self._network_told = False  # of the last change, not steps alone
-        self._tried_steps = self._settled_steps = 0
+        self._tried_steps = self._tried_seconds = self._settled_steps = 0
         self._settled = {}  # by plan: what its steps took when it was chosen
         self.is_settled = False
         self.plan = None
@@ -148,13 +149,14 @@ class Chooser:
             self._settled_steps += len(seconds)
         else:
             self._tried_steps += len(seconds)
+            self._tried_seconds += sum(seconds)
         if self._begins_anew(network):
             self._network_told = self._expected_change(network) > _LARGE_CHANGE
             self._steps.clear()
             self._network = network
             self.is_settled = False
             self._settled = {}
-            self._tried_steps = self._settled_steps = 0
+            self._tried_steps = self._tried_seconds = self._settled_steps = 0
         if gains is not None and self._search is not None:
             self._gains = dict(zip(self._ratios, gains, strict=True))
         if self._gains:
@@ -212,9 +214,9 @@ class Chooser:
         if not self.is_settled:
             return self._expected_change(network) > _LARGE_CHANGE
         change = self._change(network)
+        tried = min(self._tried_steps, self._tried_seconds / self._took())
         return any(
-            change > least and self._settled_steps >= steps * self._tried_steps
-            for least, steps in _CHANGES
+            change > least and self._settled_steps >= steps * tried for least, steps in _CHANGES
         )
 
     def _remember(self, seconds):
@@ -229,14 +231,19 @@ class Chooser:
 
     def _change(self, network):
         """Returns how many times longer or shorter steps are, or should be, than when measured."""
-        recent = list(self._steps[self.plan])[-_RECENT_STEPS:]
         step = self._settled[self.plan]
         then, now = self._predict(self._network), self._predict(network)
         plan = self._plan(self.plan.choices)
         expected = [step + now[plan] - then[plan], step + min(now.values()) - min(then.values())]
-        # All that are recent: a pause, as for evaluation, makes one step long.
-        took = statistics.median((min(recent), step, max(recent)))
-        return max(_times(other, step) for other in (*expected, took))
+        return max(_times(other, step) for other in (*expected, self._took()))
+
+    def _took(self):
+        """Returns what steps take now, if all that are recent have changed.
+
+        A pause, as for evaluation, makes one step long.
+        """
+        recent = list(self._steps[self.plan])[-_RECENT_STEPS:]
+        return statistics.median((min(recent), self._settled[self.plan], max(recent)))
 
     def _expected_change(self, network):
         """Returns how many times longer or shorter the best plan's steps should be now."""
