@@ -1,6 +1,7 @@
 """Tests of how plans are chosen, on networks and machines that only exist as numbers."""
 
 import dataclasses
+import itertools
 from unittest import mock
 
 import hypothesis
@@ -14,6 +15,7 @@ from tf_gc.adaptive import leader, measure_rates, run_record
 from tf_gc.adaptive.chooser import Chooser, System
 from tf_gc.adaptive.cost_model import Network, predict
 from tf_gc.adaptive.server_choice import best_for_servers
+from tf_gc.launch import report
 
 testing.set_up_hypothesis(max_examples=60)
 
@@ -289,7 +291,7 @@ class LeaderTest(absltest.TestCase):
         """Returns the choices of each step; reports have so much of the links' bandwidth."""
         worker_0 = leader.Leader(chooser, record)
         bandwidth = reported * world.network.bandwidth
-        report = leader.Report(world.network.latency, bandwidth, False)
+        own = leader.Report(world.network.latency, bandwidth, False)
         times, now, due = np.zeros(leader.MOST_STEPS + 4), 1.0, 0
         self.decisions = []
         choices, used = (0,), []
@@ -300,7 +302,7 @@ class LeaderTest(absltest.TestCase):
             if step < due:
                 continue
             decision, next_choices = worker_0.decision() or (None, choices)
-            worker_0.hear(step, [report] * 4, np.zeros([4, 0]), times)
+            worker_0.hear(step, [own] * 4, np.zeros([4, 0]), times)
             choices = tuple(next_choices)
             due = step + (decision.steps if decision else 1)
             self.decisions += [decision] if decision else []
@@ -336,6 +338,29 @@ class LeaderTest(absltest.TestCase):
             if not chooser.is_settled:
                 break
         self.assertFalse(chooser.is_settled)
+
+    def test_a_record_has_the_plans_that_steps_had(self):
+        record = run_record.RunRecord(
+            self.create_tempfile().full_path,
+            workers=4,
+            rank=0,
+            buckets=[("all", 1_000_000)],
+            candidates=list(map(str, self._SYSTEMS)),
+        )
+        world = _World(Network(1e-4, 2e9), [1_000_000], computation=0.02)
+        used = self._train(world, Chooser(self._SYSTEMS, world.sizes, 4), 400, record)
+        self.assertLen(set(used), 3)
+        run = run_record.read_run(record.path)
+        of_points = [tuple(point.choices) for point in run.points]
+        first = run.points[0].step + 1
+        recorded = np.repeat(of_points, report.steps_at(run), axis=0)
+        self.assertSequenceEqual(list(map(tuple, recorded)), used[first : first + len(recorded)])
+        for before, point in itertools.pairwise(run.points):
+            if point.choices == before.choices:
+                self.assertIsNone(point.why)
+            else:
+                [choice] = point.choices
+                self.assertStartsWith(point.why, str(self._SYSTEMS[choice]))
 
     def test_a_record_on_a_full_disk_is_given_up_and_the_training_goes_on(self):
         path = self.create_tempfile().full_path

@@ -122,10 +122,11 @@ class Leader:
             bandwidth=_of_known(min, [report.bandwidth for report in reports], otherwise=1e9),
         )
         known_gains = None if np.isnan(gains).any() else gains.mean(0)
-        plan = self._chooser.update(network, seconds, known_gains, used)
         typical = statistics.median(seconds) if seconds else None
         self._typical = typical or self._typical
-        self._tell(step, typical, network)
+        self._record_point(step, typical, network)
+        plan = self._chooser.update(network, seconds, known_gains, used)
+        self._log()
         is_settled = self._chooser.is_settled
         apart, least = (_SECONDS, _LEAST_STEPS) if is_settled else (_TRYING_SECONDS, 1)
         steps = apart / self._typical if self._typical else _FIRST_STEPS
@@ -138,14 +139,18 @@ class Leader:
         )
         return decision, plan
 
-    def _tell(self, step, seconds, network):
-        """Logs and records what was decided."""
+    def _log(self):
+        """Logs a plan that was settled on."""
         chooser = self._chooser
         if chooser.is_settled and chooser.plan != self._logged:
             self._logged = chooser.plan
             logging.warning("tf_gc.Auto takes %s", chooser.why)
+
+    def _record_point(self, step, seconds, network):
+        """Records what was decided last: these reports have told it, and the next step has it."""
         if self._record is None or step == 0:
             return
+        chooser = self._chooser
         point = ControlPoint(
             step=step,
             seconds=time.monotonic() - self._began,

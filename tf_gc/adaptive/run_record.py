@@ -40,8 +40,8 @@ class ControlPoint(NamedTuple):
     step_seconds: float | None  # median of the steps since the last point
     latency: float | None  # seconds
     bandwidth: float | None  # bits per second
-    choices: Sequence[int]  # for each bucket from here on: index of a candidate
-    ratio: float | None = None  # of sparse candidates, from here on
+    choices: Sequence[int]  # for each bucket, from the next step on: index of a candidate
+    ratio: float | None = None  # of sparse candidates, from the next step on
     gain: float | None = None  # of compression: E||g_c||^2 / E||g_e||^2
     why: str | None = None  # of a change
 
