@@ -7,14 +7,16 @@ from tf_gc.strategy import agreement
 
 from tf_gc import ops
 from tf_gc.adaptive.cost_model import Network
-from tf_gc.adaptive.links import LinkEstimator
+from tf_gc.adaptive.links import FASTEST, theil_sen
 
 # Growing until one takes too long; the longest comes three times, as TCP sends more slowly on a
 # connection that was idle.
 _SIZES = (*(1 << k for k in range(10, 21, 2)), 1 << 20, 1 << 20)
 _LINK_SIZES = (*[0] * 4, *(1 << k for k in range(10, 23, 2)), 1 << 22, 1 << 22)
 _SHORT = 64  # the shortest that takes a second transfer, which is what samples are of
-_LONG_SECONDS = 0.05  # besides what a short one takes
+# Bytes take long that take so many seconds, and so many times what a short message takes: to
+# `LinkEstimator` those that take no longer than it do not tell the bandwidth.
+_LONG_SECONDS, _LONG_TIMES = 0.05, 2
 
 _numbers = itertools.count()
 
@@ -22,8 +24,9 @@ _numbers = itertools.count()
 def probe(workers: int, timeout_seconds: float) -> np.ndarray:
     """Exchanges messages of 64 bytes up to 1 MiB between all workers, which call it together.
 
-    It ends when those of one size have taken 50 ms twice, so that it takes about half a second on
-    links of 10 Mbit/s, and less on faster ones.
+    It ends when those of one size have twice taken 50 ms, and two round trips, more than the
+    shortest. It takes about half a second on links of 10 Mbit/s, and less on faster ones, unless
+    they are far.
 
     Args:
       workers: their number.
@@ -58,15 +61,15 @@ class _AllGather:
         self(np.zeros(size, np.uint8))
         shortest = min(np.concatenate(self.samples)[:, 1], default=0.0)
         own = np.zeros(_SHORT // 8)
-        own[0] = self.samples[-1][:, 1].max(initial=0) - shortest
-        return self(own.view(np.uint8)).view(np.float64).max() > _LONG_SECONDS
+        own[0] = _is_long(self.samples[-1][:, 1].max(initial=0) - shortest, shortest)
+        return self(own.view(np.uint8)).view(np.float64).max() > 0
 
 
 def probe_links(workers: int, timeout_seconds: float) -> list[list[Network | None]]:
     """Measures the link between every two workers, which call it together.
 
     Pairs of workers take turns, so that they do not share links, with messages of up to 4 MiB
-    until they take 50 ms.
+    until these take 50 ms, and two round trips, more than short ones.
 
     Args:
       workers: their number.
@@ -82,8 +85,9 @@ def probe_links(workers: int, timeout_seconds: float) -> list[list[Network | Non
     for _ in _LINK_SIZES:
         sizes.append(np.take(_LINK_SIZES, place))
         seconds.append(ops.exchange_probe(sizes[-1], bucket, **arguments).numpy())
+        shortest = np.min(seconds, axis=0)
         # Two round trips are of no bytes.
-        place += seconds[-1] - 2 * np.min(seconds, axis=0) < _LONG_SECONDS
+        place += (sizes[-1] == 0) | ~_is_long(seconds[-1] - 2 * shortest, shortest)
     own = np.zeros([workers, 2])
     for peer in np.flatnonzero(seconds[0]):  # all but this worker
         own[peer] = _estimate(np.array(sizes)[:, peer], np.array(seconds)[:, peer])
@@ -93,6 +97,11 @@ def probe_links(workers: int, timeout_seconds: float) -> list[list[Network | Non
         [None if sender == receiver else Network(*link) for receiver, link in enumerate(row)]
         for sender, row in enumerate(links)
     ]
+
+
+def _is_long(seconds, shortest):
+    """Whether bytes took long that took these seconds besides what the shortest message takes."""
+    return seconds > np.maximum(_LONG_SECONDS, _LONG_TIMES * shortest)
 
 
 def _bucket():
@@ -112,7 +121,5 @@ def _estimate(sizes, seconds):
     """Returns latency and bandwidth of messages to one worker, and their empty answers."""
     # Of a long message, what a short one and its answer take is no time of the second transfer.
     round_trip = np.median(seconds[sizes == 0])
-    seconds = np.where(sizes == 0, seconds, np.maximum(seconds - round_trip, 1e-9))
-    estimator = LinkEstimator()
-    estimator.add(np.stack([sizes, seconds], axis=1))
-    return estimator.network.latency, estimator.network.bandwidth
+    slope = theil_sen(sizes, np.where(sizes == 0, seconds, seconds - round_trip))
+    return round_trip / 2, 8 / max(slope, 8 / FASTEST)

@@ -6,21 +6,25 @@ import pathlib
 import re
 import subprocess
 import sys
+from unittest import mock
 
 import link_probe_programs as programs
 import numpy as np
 import tensorflow as tf
 from absl import logging
 from absl.testing import absltest, parameterized
+from tf_gc.strategy import link_probe
 
 import tf_gc
 from tests.clusters import one, shared_cluster
+from tf_gc.adaptive import LinkEstimator
 from tf_gc.network_namespaces import why_unavailable
 from tf_gc.testing.cluster import Cluster
 
 _WORKERS = 3
 _HEADER = 32
 _HEAD = 64
+_RATE = 1e7  # of links that only exist as numbers, in bits per second
 _PACKAGE_ROOT = pathlib.Path(tf_gc.__file__).resolve().parents[1]
 
 _needs_namespaces = absltest.skipIf(
@@ -76,6 +80,56 @@ class ExchangeProbeTest(parameterized.TestCase):
             [error, _] = cluster.outcomes(programs.exchange_probe, [sizes, [0, 0]], **arguments)
         self.assertIsInstance(error, tf.errors.InvalidArgumentError)
         self.assertIn(message, error.message)
+
+
+class FarLinksTest(parameterized.TestCase):
+    """Links of 10 Mbit/s, on which a round trip takes longer than many bytes do."""
+
+    @parameterized.parameters(1e-3, 0.06, 0.3)
+    def test_a_probe_of_all_goes_on_until_bytes_tell_the_bandwidth(self, round_trip):
+        def gather(exchange, data):
+            exchange.samples.append(np.array([[data.size, round_trip + _transfer(data.size), 1]]))
+            return np.tile(data, 2)
+
+        estimator = LinkEstimator()
+        with mock.patch.object(link_probe._AllGather, "__call__", gather):
+            estimator.add(link_probe.probe(2, 60.0))
+        self.assertAlmostEqual(estimator.network.bandwidth / _RATE, 1, places=3)
+        self.assertAlmostEqual(estimator.network.latency, round_trip / 2, places=4)
+
+    @parameterized.parameters(1e-3, 0.06, 0.3)
+    def test_a_probe_of_pairs_goes_on_until_bytes_take_longer_than_round_trips(self, round_trip):
+        sizes = []
+
+        def send(to_all, *_, **__):
+            sizes.append(to_all[1])
+            return tf.constant([0, _seconds(to_all, round_trip)[1]], tf.float64)
+
+        def gather(own, *_, **__):
+            of_other = np.roll(own, own.size // 2)
+            return mock.Mock(gathered=tf.concat([own, of_other], 0))
+
+        with mock.patch.multiple(link_probe.ops, exchange_probe=send, exchange_all_gather=gather):
+            [[_, link], _] = link_probe.probe_links(2, 60.0)
+        self.assertAlmostEqual(link.bandwidth / _RATE, 1, places=3)
+        self.assertAlmostEqual(link.latency, round_trip / 2, places=4)
+        self.assertGreater(_transfer(max(sizes)), 2 * round_trip)
+
+    def test_short_messages_have_an_estimate_too(self):
+        """As where a pause kept them from growing."""
+        sizes = np.array([0] * 4 + [1 << 10, 1 << 12, 1 << 14] + [1 << 16] * 6)
+        latency, bandwidth = link_probe._estimate(sizes, _seconds(sizes, 0.06))
+        self.assertAlmostEqual(bandwidth / _RATE, 1, places=3)
+        self.assertAlmostEqual(latency, 0.03, places=4)
+
+
+def _transfer(size):
+    return 8 * size / _RATE
+
+
+def _seconds(sizes, round_trip):
+    """Returns what messages and their empty answers take: a long one is asked for once more."""
+    return np.where(sizes == 0, round_trip, 2 * round_trip + _transfer(sizes))
 
 
 @_needs_namespaces

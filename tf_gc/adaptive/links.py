@@ -9,7 +9,7 @@ import numpy as np
 from tf_gc.adaptive.cost_model import Network
 
 # Bits per second beyond which the bytes of no message can be told from its latency.
-_FASTEST = 1e12
+FASTEST = 1e12
 # What a message of so few bytes takes is latency, even on a link on which it is mostly bytes: no
 # message is shorter by much.
 _SHORT = 1 << 10
@@ -113,7 +113,7 @@ class LinkEstimator:
 def _fit(sizes, seconds, latency, slope):
     """Returns the network; where samples do not tell its latency or slope, with the given one."""
     if sizes.max() > _SPREAD * sizes.min():
-        new_slope = max(_theil_sen(sizes, seconds), 8 / _FASTEST)
+        new_slope = max(theil_sen(sizes, seconds), 8 / FASTEST)
         shortest = sizes <= max(_SPREAD * sizes.min(), np.sort(sizes)[:_ENOUGH][-1])
         rest = np.median(seconds[shortest] - new_slope * sizes[shortest])
         if sizes[shortest].max() <= _SHORT or rest >= new_slope * np.median(sizes[shortest]):
@@ -121,7 +121,7 @@ def _fit(sizes, seconds, latency, slope):
         if latency is not None and _tells_bandwidth(sizes.max(), latency, new_slope):
             slope = new_slope
     elif latency is not None and _tells_bandwidth(sizes.max(), latency, slope):
-        slope = max(np.median((seconds - 2 * latency) / sizes), 8 / _FASTEST)
+        slope = max(np.median((seconds - 2 * latency) / sizes), 8 / FASTEST)
     elif latency is not None:
         latency = max(0.0, np.median(seconds - slope * sizes) / 2)
     if latency is None or slope is None:
@@ -133,8 +133,8 @@ def _tells_bandwidth(size, latency, slope):
     return size >= _LONG or slope * size > 2 * latency
 
 
-def _theil_sen(x, y):
-    """The median of the slopes between two points, weighted with their distances in x."""
+def theil_sen(x: np.ndarray, y: np.ndarray) -> float:
+    """Returns the median of the slopes between two points, weighted with their distances in x."""
     first, second = np.triu_indices(len(x), 1)
     distances = x[second] - x[first]
     first, second, distances = (a[distances != 0] for a in (first, second, distances))
