@@ -285,7 +285,7 @@ class GradientReducer:
                     )
             own = compressor.second_moments(exchange, reduced) if with_second_moments else None
             for gradient, moment in zip(reduced, own or [], strict=own is not None):
-                second_moments.attach(gradient, _positive(moment, gradient, compressor))
+                second_moments.attach(gradient, _positive(moment, gradient, entries[0]))
             return reduced
 
     def _exchange(self, **of_bucket):
@@ -425,7 +425,7 @@ def _or_none(tensor, dtype):
 
 def _second_moment(entry, moment, reduced, step):
     """Returns the second moment; that of what was not compressed is the square."""
-    moment = _positive(moment, reduced, entry.compressor)
+    moment = _positive(moment, reduced, entry)
     is_compressed = []
     if entry.compressor.start_step > 0:
         is_compressed.append(step >= entry.compressor.start_step)
@@ -436,9 +436,12 @@ def _second_moment(entry, moment, reduced, step):
     return tf.cond(tf.reduce_all(is_compressed), lambda: moment, lambda: _square(reduced))
 
 
-def _positive(moment, reduced, compressor):
+def _positive(moment, reduced, entry):
     """Returns the second moment, or the square where an optimizer would divide by nothing."""
-    return tf.where(moment > 0, moment, _square(reduced)) if compressor.moves_zeros else moment
+    moves_zeros = (entry.choice or entry.compressor).moves_zeros
+    if moves_zeros is False:  # in all steps
+        return moment
+    return tf.where(tf.logical_not(moves_zeros) | (moment > 0), moment, _square(reduced))
 
 
 def _square(reduced):

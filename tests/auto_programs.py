@@ -168,11 +168,13 @@ def _ancestors(op):
     return found
 
 
-def second_moments(compression, steps, script, settled):
-    """Returns the second moments of reduced gradients, and what units come from, by step."""
+def second_moments(compression, steps, script, settled, zero_columns=0):
+    """Returns by step the second moments of reduced gradients, what units come from, and these."""
     with _scripted(script, settled):
-        results = second_moment_programs.steps_with_second_moments(compression, steps)
-    return results["moments"], results["slots"]
+        results = second_moment_programs.steps_with_second_moments(
+            compression, steps, zero_columns=zero_columns
+        )
+    return results["moments"], results["slots"], results["reduced"]
 
 
 def reduce_deterministically(compression):

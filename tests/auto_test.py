@@ -139,11 +139,35 @@ class StepsTest(parameterized.TestCase):
         ranks = [np.linalg.matrix_rank(matrix, rtol=1e-4) for matrix in matrices]
         self.assertEqual(set(ranks) == {1}, same)
 
+    @parameterized.product(
+        system=[
+            tf_gc.compressors.OneBit(),
+            tf_gc.EFSignSGD(),
+            tf_gc.Marsit(),
+            tf_gc.THC(),
+            tf_gc.THC(units="gradient"),
+        ],
+        settled=[False, True],
+    )
+    def test_no_optimizer_divides_by_nothing_in_columns_without_gradients(self, system, settled):
+        for auto in tf_gc.Auto(systems=(system,)), tf_gc.Auto(systems=(system, tf_gc.ThreeLC())):
+            arguments = (auto, 3, [([0], None)], settled, 2)
+            [(moments, _, reduced), _] = shared_cluster(2).run(programs.second_moments, *arguments)
+            for (of_kernel, *_), (kernel, *_) in zip(moments, reduced, strict=True):
+                self.assertGreater(of_kernel[kernel != 0].min(), 0)
+
+    def test_what_comes_late_is_not_squared_in_columns_without_gradients(self):
+        auto = tf_gc.Auto(systems=(None, tf_gc.compressors.OneBit(), tf_gc.ThreeLC()))
+        arguments = (auto, 4, [([2], None)], True, 2)
+        [(moments, *_), _] = shared_cluster(2).run(programs.second_moments, *arguments)
+        for of_kernel, *_ in moments:
+            self.assertEqual(of_kernel[..., :2].max(), 0)
+
     @parameterized.parameters((0, True, 0.9), (1, False, 0.9), (1, True, 0.99))
     def test_units_follow_gradients_soon_where_nothing_waits(self, system, settled, decay):
         script = [([system], None)]
         auto = tf_gc.Auto(systems=(tf_gc.THC(), tf_gc.ThreeLC()))
-        _, slots = shared_cluster(2).run(programs.second_moments, auto, 8, script, settled)[0]
+        _, slots, _ = shared_cluster(2).run(programs.second_moments, auto, 8, script, settled)[0]
         gradients = [second_moment_programs.gradient("kernel", 7, worker) for worker in (0, 1)]
         statistics = reference.statistics(gradients, second_moment_programs.ROWS, 1 / 2)
         (before, _), (after, weight) = ((slot[:-1], slot[-1]) for slot in slots[6:])

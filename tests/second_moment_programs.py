@@ -49,8 +49,12 @@ def steps_with_second_moments(
     names=NAMES,
     compiled=True,
     poisoned=None,
+    zero_columns=0,
 ):
-    """Reduces gradients; returns second moments and slots by step, and the traffic."""
+    """Reduces gradients; returns second moments and slots by step, and the traffic.
+
+    The first `zero_columns` of each gradient are 0.
+    """
     strategy = _strategy(compression)
     variables = _variables(strategy, names)
 
@@ -68,6 +72,8 @@ def steps_with_second_moments(
     result = {"moments": [], "slots": [], "reduced": []}
     for number in range(steps):
         gradients = [gradient(name, number, rank()).astype(dtype) for name in names]
+        for values in gradients:
+            values[..., :zero_columns] = 0
         if number == poisoned and rank() == 1:
             gradients[0].flat[5] = np.inf
         reduced, moments = step([tf.constant(g) for g in gradients])

@@ -40,8 +40,8 @@ class Compressor(abc.ABC):
         one magnitude). Such an optimizer then gets the mean of the workers' own
         squares, of rows and columns.
       moves_zeros: whether it may deliver something else for a value that has always
-        been 0, as one bit has no 0. Where the second moment is 0, too, an optimizer
-        then gets the square.
+        been 0, as one bit has no 0, and THC's rounding spreads over all values.
+        Where the second moment is 0, too, an optimizer then gets the square.
     """
 
     start_step: int = 0
