@@ -35,7 +35,17 @@ def without_auto(policy, cluster_spec):
     return dataclasses.replace(policy, default=choose(policy.default), rules=rules)
 
 
-def _choose(auto, cluster_spec):
+def _systems(auto):
+    """Returns by name what `Auto` may choose from.
+
+    Raises:
+      ValueError: it has something that is not for parameter servers.
+    """
+    if auto.record is not None:
+        raise ValueError(
+            "record: nothing is measured while workers train with parameter servers, where Auto "
+            f"chooses once; leave it out, got {auto.record!r}"
+        )
     systems = {}
     for system in auto.candidates(squares=True):
         if type(system) not in _NAMES:
@@ -43,7 +53,18 @@ def _choose(auto, cluster_spec):
                 f"systems: {system} is not for parameter servers to choose from; use tf_gc.THC(), "
                 "tf_gc.ThreeLC() and None"
             )
-        systems[_NAMES[type(system)]] = system
+        name = _NAMES[type(system)]
+        if name in systems:
+            raise ValueError(
+                "systems: parameter servers choose by what is predicted, which is the same for all "
+                f"of one type; name one {type(system).__name__}, got {systems[name]} and {system}"
+            )
+        systems[name] = dataclasses.replace(system, start_step=auto.start_step)
+    return systems
+
+
+def _choose(auto, cluster_spec):
+    systems = _systems(auto)
     if len(systems) == 1:
         [system] = systems.values()
         return system

@@ -7,9 +7,11 @@ from unittest import mock
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
+import tensorflow as tf
 from absl.testing import absltest
 from tf_gc.strategy import server_links
 
+import tf_gc
 from tests import testing
 from tf_gc.adaptive import leader, measure_rates, run_record
 from tf_gc.adaptive.chooser import Chooser, System
@@ -404,6 +406,23 @@ class ServersTest(absltest.TestCase):
         self.assertEqual(self._best(1e7)[0], "3LC")
         self.assertEqual(self._best(1e7, systems=("uncompressed", "THC"))[0], "THC")
         self.assertEqual(self._best(1e13)[0], "uncompressed")
+
+    def _chosen(self, auto):
+        servers = tf.train.ClusterSpec({"worker": ["a:1"], "ps": ["b:1"]})
+        with mock.patch.object(server_links, "_measure", return_value=_SLOW):
+            return server_links.without_auto(tf_gc.Policy(auto), servers).default
+
+    def test_the_start_step_is_kept(self):
+        expected = tf_gc.ThreeLC(1.75, start_step=100)
+        for systems in (None, tf_gc.ThreeLC(1.75)), (tf_gc.ThreeLC(1.75),):
+            self.assertEqual(self._chosen(tf_gc.Auto(systems=systems, start_step=100)), expected)
+
+    def test_what_servers_cannot_choose_from_is_named(self):
+        two = tf_gc.Auto(systems=(tf_gc.ThreeLC(), tf_gc.ThreeLC(unit_multiplier=8.0)))
+        with self.assertRaisesRegex(ValueError, r"systems: .* one ThreeLC, got .*=8.0"):
+            self._chosen(two)
+        with self.assertRaisesRegex(ValueError, "record: .* got 'run.json'"):
+            self._chosen(tf_gc.Auto(record="run.json"))
 
     def test_a_link_of_which_only_the_latency_is_seen_has_a_network(self):
         with mock.patch.object(server_links, "_pull_seconds", return_value=0.2):

@@ -50,7 +50,7 @@ class Auto(Compressor):
         the paper's 0.1 ... 0.001 for optimizers that do not square gradients, where pymoo is
         installed (the extra `adaptive`), which finds the ratio; else ().
       record: a file to which worker 0 writes what was measured and chosen, for `tf_gc-launch
-        report`; None for none.
+        report`; None for none. Not on parameter servers, where it chooses once.
 
     Raises:
       ValueError: an attribute is out of range; or, when a training begins, op determinism is
