@@ -139,15 +139,12 @@ class StepsTest(parameterized.TestCase):
         ranks = [np.linalg.matrix_rank(matrix, rtol=1e-4) for matrix in matrices]
         self.assertEqual(set(ranks) == {1}, same)
 
-    @parameterized.product(
-        system=[
-            tf_gc.compressors.OneBit(),
-            tf_gc.EFSignSGD(),
-            tf_gc.Marsit(),
-            tf_gc.THC(),
-            tf_gc.THC(units="gradient"),
-        ],
-        settled=[False, True],
+    @parameterized.parameters(
+        (tf_gc.compressors.OneBit(), True),
+        (tf_gc.EFSignSGD(), False),
+        (tf_gc.Marsit(), True),
+        (tf_gc.THC(), False),
+        (tf_gc.THC(units="gradient"), False),
     )
     def test_no_optimizer_divides_by_nothing_in_columns_without_gradients(self, system, settled):
         for auto in tf_gc.Auto(systems=(system,)), tf_gc.Auto(systems=(system, tf_gc.ThreeLC())):

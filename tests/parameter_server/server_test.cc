@@ -767,7 +767,8 @@ TEST(ServerTest, PushesWithoutAVariableCountAsZerosInItsSecondMoments) {
 TEST(ServerTest, AsynchronousSecondMomentsAreThoseOfAPush) {
   Fixture fixture(WithUnits(), Asynchronous(-1));
   Worker worker = fixture.MakeWorker();
-  // Gradients of 0 follow: with a decay of 0.5 their share of the mean is 2 / 3.
+  // Gradients of 0 follow: with a decay of 0.5 their share of the mean is 2
+  // / 3.
   for (const float expected : {1.0f, 1.0f / 3}) {
     const Buffer push = worker.Push({expected == 1 ? kValues : Floats(4, 0)});
     EXPECT_TRUE(Accumulate(push, fixture.server()).ready);
