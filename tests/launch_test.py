@@ -874,7 +874,13 @@ if config["task"] == {{"type": "worker", "index": 0}}:
         )
         self.assertEqual(code, 128 + signal.SIGINT)
         self.assertEqual(self.texts(lines, "chief"), ["ready", "saved"])
-        self.assertEqual(self.texts(lines, "tf_gc-launch"), ["sending SIGINT to chief"])
+        self.assertEqual(
+            self.texts(lines, "tf_gc-launch"),
+            [
+                "SIGINT: it is forwarded; a second one kills what does not end",
+                "sending SIGINT to chief",
+            ],
+        )
 
 
 # Of these machines "bare" has no tf_gc and "gone" no ssh; what it runs elsewhere runs here.
@@ -1107,7 +1113,8 @@ class SignalTest(_LaunchTest):
         code, _ = self.run_program(body, workers=1, on_line=on_line)
         self.assertEqual(code, 128 + number)
         self.assertEqual(self.texts(lines, "worker 0")[-1], "saved")
-        self.assertEqual(self.texts(lines, "tf_gc-launch"), [f"sending {number.name} to worker 0"])
+        _, *sent = self.texts(lines, "tf_gc-launch")
+        self.assertEqual(sent, [f"sending {number.name} to worker 0"])
 
     def test_after_a_signal_workers_have_the_time_that_they_need(self):
         lines = []
@@ -1184,6 +1191,7 @@ class SignalTest(_LaunchTest):
             pids,
         ):
             process.send_signal(signal.SIGINT)
+            self.assertIn("SIGINT: it is forwarded", process.stderr.readline())
             self.assertIn("sending SIGINT", process.stderr.readline())
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=_LONG_SECONDS)

@@ -420,6 +420,7 @@ class _Job:
             interrupts.forwarded = now
             self._signals_due.insert(0, (now, number))
             self._exit_code = self._exit_code or 128 + number
+            self._say(f"{number.name}: it is forwarded; a second one kills what does not end")
         elif number == signal.SIGINT or now - interrupts.forwarded > _REPEAT_SECONDS:
             self._signals_due = [(now, signal.SIGKILL)]
 
