@@ -213,7 +213,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             raise ValueError(f"no variable has a gradient: {names}; is the loss made of them?")
         replica_context = tf.distribute.get_replica_context()
         is_ours = isinstance(self.extended, _Extended)
-        if replica_context is None or (is_ours and worker_step.current_step() is None):
+        is_in_run = replica_context is not None and replica_context.strategy is self
+        if not is_in_run or (is_ours and worker_step.current_step() is None):
             raise RuntimeError(
                 "push_gradients must be called inside this strategy's run(), in a tf.function"
             )

@@ -221,6 +221,11 @@ def uncompressed_loop(count):
     return loop.values[0]
 
 
+def push_outside_of_a_step(compression):
+    loop = Loop(compression=compression)
+    loop.strategy.push_gradients([(tf.ones(_SHAPE), loop.variables[0])], loop._update)
+
+
 def push_in_pieces(piece_bytes, *args, **kwargs):
     """As `push_in_turn`, with messages in pieces of about so many bytes a piece at most."""
     with mock.patch.object(message_pieces, "PIECE_BYTES", piece_bytes):

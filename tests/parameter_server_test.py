@@ -110,6 +110,11 @@ class PushAndPullTest(parameterized.TestCase):
         pushed = total([programs.gaussian(step) for step in range(3)])
         np.testing.assert_allclose(value, -pushed, rtol=1e-6, atol=1e-6)
 
+    @parameterized.parameters(None, tf_gc.Policy())
+    def test_a_push_outside_of_a_step_is_refused(self, compression):
+        with self.assertRaisesRegex(WorkerError, r"must be called inside this strategy's run\(\)"):
+            shared_cluster(1).run(programs.push_outside_of_a_step, compression)
+
     def test_a_second_run_in_a_function_sees_the_first(self):
         read, traffic = shared_cluster(1).run(
             programs.push_in_two_runs, 3, compression=tf_gc.Policy(), synchronous=True
