@@ -55,7 +55,8 @@ class Format(NamedTuple):
 def write(
     folder: pathlib.Path, files: Sequence[bytes], held_out: Sequence[bytes], shards: int
 ) -> Index:
-    """Writes texts in so many shards, as TFRecords and, where there is pyarrow, as Parquet."""
+    """Fills a folder with texts in so many shards, as TFRecords and, with pyarrow, as Parquet."""
+    folder.mkdir(parents=True, exist_ok=True)
     texts = {f"text-{i}-of-{shards}": files[i::shards] for i in range(shards)}
     writers = _writers()
     for name, part in {**texts, HELD_OUT: held_out}.items():

@@ -79,8 +79,9 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         about a quarter of its time on encoding.
 
     Raises:
-      ValueError: an argument is out of range, or the compressor has no form for
-        parameter servers.
+      ValueError: an argument is out of range. A compressor that has no form for
+        parameter servers is refused when the first variable is made that it
+        would compress.
       RuntimeError: a process of the cluster has not loaded tf_gc.
     """
 

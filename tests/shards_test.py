@@ -34,7 +34,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 class ShardsTest(parameterized.TestCase):
     def setUp(self):
         super().setUp()
-        self.folder = pathlib.Path(self.create_tempdir().full_path)
+        self.folder = pathlib.Path(self.create_tempdir().full_path, "made", "by write")
         handler = functools.partial(_Handler, directory=self.folder)
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever).start()

@@ -48,7 +48,8 @@ class Auto(Compressor):
         optimizer.
       ratios: what AR-Topk may send, in (0, 1], in descending order; () for no AR-Topk. By default
         the paper's 0.1 ... 0.001 for optimizers that do not square gradients, where pymoo is
-        installed (the extra `adaptive`), which finds the ratio; else ().
+        installed (the extra `adaptive`), which finds the ratio, and no `systems` are given; else
+        ().
       record: a file to which worker 0 writes what was measured and chosen, for `tf_gc-launch
         report`; None for none. Not on parameter servers, where it chooses once.
 
