@@ -224,6 +224,8 @@ class GradientReducer:
         is_exact = isinstance(gradient, tf.IndexedSlices) and not self._policy.sparse_as_dense
         with tf.device(self._device):
             gradient = tf.convert_to_tensor(gradient)
+            if not gradient.shape.is_fully_defined():
+                gradient = tf.ensure_shape(gradient, unwrap(variable).shape)
         if is_exact:
             return _Entry(gradient, variable, Uncompressed())
         compressor = self._policy.compressor_for(name_of(variable), unwrap(variable).shape)

@@ -72,6 +72,18 @@ def reduce_steps(compression, reduce_op, steps, dtype="float32"):
     return np.stack(delivered), residual
 
 
+def reduce_unknown_shape(compression):
+    """Reduces a gradient whose shape is not known before the step; returns its sum."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    variable = _variable(strategy)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None])])
+    def step(gradient):
+        return strategy.run(lambda g: strategy.reduce_gradients([(g, variable)])[0][0], [gradient])
+
+    return step(tf.ones(_SHAPE)).numpy()
+
+
 def stock_sum(step):
     strategy = tf_gc.MultiWorkerMirroredStrategy()
     reduce = _reducer(strategy, _variable(strategy))

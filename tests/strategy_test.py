@@ -70,6 +70,16 @@ class ReductionTest(parameterized.TestCase):
             delivered[0].astype(np.float64), expected, rtol=tolerance, atol=tolerance / 10
         )
 
+    @parameterized.parameters(
+        tf_gc.ThreeLC(1.0),
+        tf_gc.TopK(1.0),
+        tf_gc.compressors.QSGD(norm="max"),
+        tf_gc.compressors.MSTopK(1.0),
+    )
+    def test_a_gradient_has_the_shape_of_its_variable(self, compression):
+        total = one(shared_cluster(2).run(programs.reduce_unknown_shape, compression))
+        np.testing.assert_allclose(total, 2.0, rtol=1e-5)
+
     def test_same_seed_gives_the_same_bits_again(self):
         run = [
             shared_cluster(3).run(programs.reduce_steps, tf_gc.ThreeLC(), "SUM", 3)
