@@ -7,7 +7,8 @@
 
 `changes`: C1 and C2 of Tyagi and Swany (figure 6), with bandwidths a hundredth of theirs. Links
 change at the ends of epochs, so that all systems have the same steps of the same links.
-`networks`: the time of a step, by network and number of parameters, of step_benchmark.py.
+`networks`: the time of a step, by network and number of parameters, of step_benchmark.py, in which
+all systems take turns. A model of 50 million parameters takes about 3 GB for each of them.
 
 Every run is a cluster of its own. Its report goes to a file under --out, and is used again for the
 same flags and links. A training has come to its end when it is as good as uncompressed training
@@ -156,15 +157,15 @@ def trainings_of(task: Task, pattern: Pattern, system: System) -> list[trainings
     ]
 
 
-def benchmark_of(network: str, system: System) -> trainings.Training:
-    """Returns the benchmark of all models; Auto has time to try its plans."""
-    warm_up = ("--warm_up_steps=200", "--warm_up_seconds=90") if system.name == "auto" else ()
+def benchmark_of(network: str, millions: str) -> trainings.Training:
+    """Returns the benchmark of one model, in which all systems take turns."""
+    first, *others = (system.compressor.replace("START", "0") for system in _systems())
     return trainings.Training(
         "../benchmarks/step_benchmark",
-        f"steps, {network}, {system.title}",
-        pathlib.Path(FLAGS.out, "steps", f"{system.name}-{network}.json"),
-        system.compressor.replace("START", "0"),
-        (*(f"--parameters={millions}" for millions in FLAGS.parameters), *warm_up),
+        f"steps, {network}, {millions} million parameters",
+        pathlib.Path(FLAGS.out, "steps", f"{network}-{millions}.json"),
+        first,
+        (f"--parameters={millions}", *(f"--compressor={other}" for other in others)),
         FLAGS.workers,
         bandwidth=None if network == "loopback" else network,
     )
@@ -173,7 +174,8 @@ def benchmark_of(network: str, system: System) -> trainings.Training:
 def wanted_trainings() -> list[trainings.Training]:
     wanted = []
     if "networks" in FLAGS.measure:
-        wanted += [benchmark_of(network, s) for network in FLAGS.networks for s in _systems()]
+        models = FLAGS.parameters
+        wanted += [benchmark_of(network, m) for network in FLAGS.networks for m in models]
     if "changes" in FLAGS.measure:
         wanted += [
             training
@@ -235,16 +237,18 @@ def change_rows(task: Task, pattern: Pattern) -> list[list[str]]:
 
 
 def network_rows(network: str) -> list[list[str]]:
-    """Returns for every system that was timed the milliseconds of a step, by model."""
-    lines = []
-    for system in SYSTEMS:
-        report = benchmark_of(network, system).report()
-        if report is None:
-            continue
-        seconds = {model["millions"]: model["median_seconds"] for model in report["models"]}
-        texts = [f"{1000 * seconds[float(millions)]:.4g}" for millions in FLAGS.parameters]
-        lines.append([system.title, *texts])
-    return lines
+    """Returns for every system the milliseconds of a step, by model."""
+    reports = [benchmark_of(network, millions).report() for millions in FLAGS.parameters]
+    if not any(reports):
+        return []
+    columns = [
+        [f"{1000 * row['median_seconds']:.4g}" for row in report["models"][0]["figures"]]
+        if report
+        else ["-"] * len(_systems())
+        for report in reports
+    ]
+    titles = [system.title for system in _systems()]
+    return [list(row) for row in zip(titles, *columns, strict=True)]
 
 
 def report(console: rich.console.Console) -> None:

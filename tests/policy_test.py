@@ -126,6 +126,7 @@ class FromStringTest(parameterized.TestCase):
         ("none", None),
         ("ThreeLC", tf_gc.ThreeLC()),
         ("THC(3, granularity=20)", tf_gc.THC(3, granularity=20)),
+        ("Auto(systems=(None, THC(3)))", tf_gc.Auto(systems=(None, tf_gc.THC(3)))),
         (
             "DiLoCo(50, compression=ThreeLC(1.75))",
             tf_gc.DiLoCo(50, compression=tf_gc.ThreeLC(1.75)),

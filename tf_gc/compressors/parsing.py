@@ -16,8 +16,8 @@ def from_string(text: str) -> "Compressor | DiLoCo | None":
 
     Args:
       text: the name of a compressor of `tf_gc.compressors`, or `DiLoCo`, and its
-        hyper-parameters, which must be literals or the same again: "DiLoCo(50,
-        compression=ThreeLC())". "none" gives None, "auto" `Auto()`.
+        hyper-parameters, which must be literals, the same again, or tuples of these:
+        "DiLoCo(50, compression=ThreeLC())". "none" gives None, "auto" `Auto()`.
 
     Raises:
       ValueError: there is no such compressor, or a hyper-parameter is out of
@@ -42,6 +42,8 @@ def from_string(text: str) -> "Compressor | DiLoCo | None":
 
 
 def _evaluate(expression, classes):
+    if isinstance(expression, ast.Tuple):
+        return tuple(_evaluate(element, classes) for element in expression.elts)
     if not isinstance(expression, ast.Call):
         return ast.literal_eval(expression)
     name = ast.unparse(expression.func)
