@@ -72,8 +72,8 @@ def mean_squares(gradients, variables):
 
 
 def no_squares(variables):
-    """Returns what stands for them in a step in which they are not used."""
-    return [tf.zeros([sum(_matrix_shape(variable))], tf.bfloat16) for variable in variables]
+    """Returns what stands for them in a step in which they are not used: nothing to send."""
+    return [tf.zeros([0], tf.bfloat16) for _ in variables]
 
 
 def _matrix_shape(variable):

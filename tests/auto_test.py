@@ -172,6 +172,14 @@ class StepsTest(parameterized.TestCase):
         moved = (after - before) / (statistics - before)
         self.assertAlmostEqual(np.median(moved), (1 - decay) / weight, delta=1e-4)
 
+    def test_statistics_are_sent_in_steps_that_use_them(self):
+        auto = tf_gc.Auto(systems=(None, tf_gc.ThreeLC()))
+        for system, least, most in ((0, 0, 0), (1, 0.1, 1)):
+            script = [([system], None)]
+            traffic = shared_cluster(2).run(programs.reduce_steps, auto, 6, script)[0][-1]
+            sent = traffic["second_moment_bytes_sent"] / traffic["values_sent"]
+            self.assertBetween(8 * sent, least, most)
+
     def test_one_system_is_that_system(self):
         auto = tf_gc.Auto(systems=(tf_gc.THC(),))
         adaptive = shared_cluster(2).run(programs.reduce_steps, auto, 4)
