@@ -70,7 +70,7 @@ def _versions():
 
 def _kind(entry):
     if isinstance(entry.variable, Statistics):
-        return f"second moments {entry.gradient.dtype.name}{entry.gradient.shape}"
+        return f"second moments {entry.gradient.dtype.name}{entry.variable.shape}"
     shape = unwrap(entry.variable).shape
     return f"{name_of(entry.variable)} {entry.gradient.dtype.name}{shape}"
 

@@ -122,6 +122,18 @@ class ChooserTest(absltest.TestCase):
         _, times = world.train(Chooser(systems, world.sizes, 4), systems)
         self.assertLess(max(times), 0.5 * world.seconds(systems, [0], None))
 
+    def test_a_pause_gives_no_plan_up(self):
+        systems = [_EXACT, _THC, _3LC]
+        world = _World(Network(1e-3, 1e8), [500_000], wrong={"THC": 0.1})
+        chooser = Chooser(systems, world.sizes, 4)
+        plan = chooser.update(world.network)
+        pauses = [10.0]  # as for evaluation, in the first steps of the fastest plan
+        for _ in range(60):
+            took = world.seconds(systems, plan.choices, plan.ratio)
+            is_fastest = plan.choices == (1,)
+            plan = chooser.update(world.network, [took, pauses.pop() if is_fastest and pauses else took])
+        self.assertEqual(plan.choices, (1,))
+
     def test_what_would_cost_little_is_tried_though_links_are_taken_for_slow(self):
         systems = [_EXACT, _THC, _3LC]
         world = _World(_SLOW, [30_000], computation=0.02, wrong={"uncompressed": 0.01})

@@ -95,7 +95,7 @@ class Exchange:
         [rows + columns] of `ops.second_moment_units`, or [0] for a variable that
         is no matrix; the same on all workers. Else None.
       squares: for the same compressors by variable this worker's
-        `ops.mean_squares`, or [0] if they are not known yet.
+        `ops.mean_squares`, or [0] if they are not known yet, or not used in this step.
       choice: for `tf_gc.Auto`, what was chosen for this step. Else None.
     """
 

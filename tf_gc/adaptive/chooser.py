@@ -331,9 +331,10 @@ class Chooser:
         return math.hypot(*map(_standard_error, steps))
 
     def _is_measured(self, plan, medians, best):
-        steps = len(self._steps[plan])
-        is_hopeless = steps >= 2 and medians[plan] > _HOPELESS * medians[best]
-        return steps >= _FIRST_STEPS or is_hopeless
+        steps = self._steps[plan]
+        # One of two may be a pause, as for evaluation.
+        is_hopeless = len(steps) >= 2 and min(steps) > _HOPELESS * medians[best]
+        return len(steps) >= _FIRST_STEPS or is_hopeless
 
     def _loss(self, plan):
         return sum(
