@@ -1,4 +1,4 @@
-"""Trains on links that change, with every fixed choice and Auto; writes docs/adaptive's tables.
+"""Trains on links that change, with every fixed choice and Auto; writes tables for docs/adaptive_evaluation.md.
 
     sudo python examples/evaluate_adaptive.py                    # all of it: many hours
     sudo python examples/evaluate_adaptive.py --measure changes --tasks digits --patterns c1 \\
@@ -8,7 +8,7 @@
 `changes`: C1 and C2 of Tyagi and Swany (figure 6), with bandwidths a hundredth of theirs. Links
 change at the ends of epochs, so that all systems have the same steps of the same links.
 `networks`: the time of a step, by network and number of parameters, of step_benchmark.py, in which
-all systems take turns. A model of 50 million parameters takes about 3 GB for each of them.
+all systems take turns. With 50 million parameters each takes about 3 GB, and all at once: name few.
 
 Every run is a cluster of its own. Its report goes to a file under --out, and is used again for the
 same flags and links. A training has come to its end when it is as good as uncompressed training
@@ -32,7 +32,7 @@ flags.DEFINE_list("seeds", ["0", "1", "2"], "Of the trainings.")
 flags.DEFINE_list(
     "networks", ["10mbit", "100mbit", "1gbit", "10gbit", "loopback"], "Where steps are timed."
 )
-flags.DEFINE_list("parameters", ["0.1", "1", "10", "50"], "Of the models, in millions.")
+flags.DEFINE_list("parameters", ["0.1", "1", "10"], "Of the models, in millions.")
 flags.DEFINE_multi_enum(
     "measure", ["changes", "networks"], ["changes", "networks"], "What to measure."
 )
@@ -159,11 +159,12 @@ def trainings_of(task: Task, pattern: Pattern, system: System) -> list[trainings
 
 def benchmark_of(network: str, millions: str) -> trainings.Training:
     """Returns the benchmark of one model, in which all systems take turns."""
+    names = "+".join(system.name for system in _systems())
     first, *others = (system.compressor.replace("START", "0") for system in _systems())
     return trainings.Training(
         "../benchmarks/step_benchmark",
         f"steps, {network}, {millions} million parameters",
-        pathlib.Path(FLAGS.out, "steps", f"{network}-{millions}.json"),
+        pathlib.Path(FLAGS.out, "steps", f"{network}-{millions}-{names}.json"),
         first,
         (f"--parameters={millions}", *(f"--compressor={other}" for other in others)),
         FLAGS.workers,
