@@ -130,8 +130,8 @@ class ChooserTest(absltest.TestCase):
         pauses = [10.0]  # as for evaluation, in the first steps of the fastest plan
         for _ in range(60):
             took = world.seconds(systems, plan.choices, plan.ratio)
-            is_fastest = plan.choices == (1,)
-            plan = chooser.update(world.network, [took, pauses.pop() if is_fastest and pauses else took])
+            last = pauses.pop() if pauses and plan.choices == (1,) else took
+            plan = chooser.update(world.network, [took, last])
         self.assertEqual(plan.choices, (1,))
 
     def test_what_would_cost_little_is_tried_though_links_are_taken_for_slow(self):
