@@ -1,4 +1,6 @@
-"""Trains on links that change, with every fixed choice and Auto; writes tables for docs/adaptive_evaluation.md.
+"""Trains on links that change, with every fixed choice and Auto, and writes tables.
+
+They are for docs/adaptive_evaluation.md.
 
     sudo python examples/evaluate_adaptive.py                    # all of it: many hours
     sudo python examples/evaluate_adaptive.py --measure changes --tasks digits --patterns c1 \\
