@@ -332,8 +332,9 @@ class Chooser:
 
     def _is_measured(self, plan, medians, best):
         steps = self._steps[plan]
-        # One of two may be a pause, as for evaluation.
-        is_hopeless = len(steps) >= 2 and min(steps) > _HOPELESS * medians[best]
+        # The lower one of two, as the other may be a pause, as for evaluation.
+        limit = _HOPELESS * medians[best]
+        is_hopeless = len(steps) >= 2 and statistics.median_low(steps) > limit
         return len(steps) >= _FIRST_STEPS or is_hopeless
 
     def _loss(self, plan):
