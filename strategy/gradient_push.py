@@ -73,13 +73,14 @@ class GradientPush:
     def _update(self, parts, apply):
         worker_step.mark_update(self._parts)
         round_ = parts[-1].round
+        is_open = tf.constant(True)
         if self._synchronous:
             # Another worker may have had the lease meanwhile. No server's round ends before the
             # variables of all servers are written: where one has, the rest is to be ended.
             is_open = tf.reduce_all(tf.stack([part.begin_update(round_) for part in parts]))
-            tf.cond(is_open, lambda: self._apply(parts, apply), lambda: tf.constant(False))
-        else:
-            self._apply(parts, apply)
+        # TensorFlow lets end_update wait for operations on what it takes itself: the server and the
+        # pulled variables. A condition takes all that it writes, and is waited for as one.
+        tf.cond(is_open, lambda: self._apply(parts, apply), lambda: tf.constant(False))
         versions = []
         for part in parts:
             with tf.control_dependencies(versions):
