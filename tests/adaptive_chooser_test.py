@@ -229,6 +229,37 @@ class ChooserTest(absltest.TestCase):
             chooser.update(_SLOW, [0.1])
         self.assertFalse(chooser.is_settled)
 
+    def test_a_large_change_is_tried_within_ten_steps_however_many_were_tried_before(self):
+        times = (0.102, 0.1, 0.101)
+        chooser = Chooser([_EXACT, _THC, _3LC], [100_000], 4)
+        chooser.update(Network(1e-4, 1e9))
+        tried = 0
+        while not chooser.is_settled:
+            self._report(chooser, times)
+            tried += 4
+        self.assertGreater(tried, 30)
+        for _ in range(3):
+            self.assertTrue(chooser.is_settled)
+            self._report(chooser, [2.5 * seconds for seconds in times])
+        self.assertFalse(chooser.is_settled)
+
+    def test_a_plan_whose_three_first_steps_are_all_longer_is_given_up(self):
+        chooser = Chooser([_EXACT, _3LC], [1_000_000], 4)
+        network = Network(1e-4, 1e9)
+        chooser.update(network)
+        self.assertEqual(chooser.plan.choices, (1,))
+        chooser.update(network, [0.09, 0.11, 0.1] * 4)
+        self.assertEqual(chooser.plan.choices, (0,))
+        chooser.update(network, [0.12, 0.105])
+        self.assertEqual(chooser.plan.choices, (0,))
+        chooser.update(network, [0.13])  # one of the three is close
+        self.assertEqual(chooser.plan.choices, (0,))
+        chooser = Chooser([_EXACT, _3LC], [1_000_000], 4)
+        chooser.update(network)
+        chooser.update(network, [0.09, 0.11, 0.1] * 4)
+        chooser.update(network, [0.12, 0.13, 0.14])
+        self.assertEqual(chooser.plan.choices, (1,))
+
     def _report(self, chooser, times):
         chooser.update(Network(1e-4, 1e9), [times[chooser.plan.choices[0]]] * 4)
 

@@ -13,10 +13,12 @@ from tf_gc.adaptive.ratio_search import RatioSearch
 # Measured steps after which a plan is compared; those that come close, or as close as two standard
 # errors, are measured longer.
 _FIRST_STEPS = 6
-_MOST_STEPS = 24
+_MOST_STEPS = 16
 _CLOSE = 1.1
-# A plan whose first steps take so many times the best plan's is given up at once.
+# A plan whose first steps take so many times the best plan's is given up at once, and so is one of
+# which each of so many is more than close to it.
 _HOPELESS = 1.5
+_FEW_STEPS = 3
 # Plans are tried whose steps are predicted to be longer than the best plan's by no more than such
 # a part of it, or whose first steps' exchanges take so many seconds together: where workers share
 # processors, links are taken for slower than they are.
@@ -27,13 +29,13 @@ _CHEAP_SECONDS = 1.0
 # their median absolute deviation, over the root of n.
 _EQUAL = 1.03
 _ERROR = 1.2533 * 1.4826
-# The network, or the machine, is another one when steps take so many times as long, or as short, in
-# so many settled steps for one that was spent on trying: a machine that others use changes all the
-# time, and what changes everything is worth a try soon. Where steps are longer now, as many count
-# as fill the time that trying took.
+# The network, or the machine, is another one when steps take so many times as long, or as short,
+# after so many settled steps for one that was spent on trying, and at most so many in all: a machine
+# that others use changes all the time, and what changes everything is worth a try soon. Where steps
+# are longer now, as many count as fill the time that trying took.
 _RECENT_STEPS = 3
 _LARGE_CHANGE = 2.0
-_CHANGES = ((1.25, 20), (_LARGE_CHANGE, 1))
+_CHANGES = ((1.25, 20, math.inf), (_LARGE_CHANGE, 1, 10))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,7 +218,8 @@ class Chooser:
         change = self._change(network)
         tried = min(self._tried_steps, self._tried_seconds / self._took())
         return any(
-            change > least and self._settled_steps >= steps * tried for least, steps in _CHANGES
+            change > least and self._settled_steps >= min(steps * tried, most)
+            for least, steps, most in _CHANGES
         )
 
     def _remember(self, seconds):
@@ -335,7 +338,8 @@ class Chooser:
         # The lower one of two, as the other may be a pause, as for evaluation.
         limit = _HOPELESS * medians[best]
         is_hopeless = len(steps) >= 2 and statistics.median_low(steps) > limit
-        return len(steps) >= _FIRST_STEPS or is_hopeless
+        is_behind = len(steps) >= _FEW_STEPS and min(steps) > _CLOSE * medians[best]
+        return len(steps) >= _FIRST_STEPS or is_hopeless or is_behind
 
     def _loss(self, plan):
         return sum(
