@@ -67,23 +67,34 @@ class Reducer:
         """Returns the reduced gradients, as one vector in the order of the bucket."""
         return in_bucket_order([g.numpy() for g in self._step(*map(tf.constant, values))])
 
+    def slot(self, name):
+        """Returns what this worker keeps, as one vector in the order of the bucket."""
+        residuals = self.strategy.residuals
+        return in_bucket_order([residuals.of(v, name).values[0].numpy() for v in self.variables])
+
     def residual(self):
-        """Returns this worker's residual, as one vector in the order of the bucket."""
-        residuals = [self.strategy.residuals.of(v).values[0].numpy() for v in self.variables]
-        return in_bucket_order(residuals)
+        return self.slot("residual")
 
 
-def overflow(compressor, shapes):
+def overflow(compressor, shapes, slot="residual"):
     """A step, and one in which the sum of the first value of the first variable overflows.
 
-    Returns the last step's reduced gradients, and the residual before and after it.
+    Returns the last step's reduced gradients, and a slot before and after it.
     """
     reduce = Reducer(compressor, shapes)
     reduce(gradients(shapes, 0, rank()))
-    before = reduce.residual()
+    before = reduce.slot(slot)
     values = gradients(shapes, 1, rank())
     values[0].flat[0] = 1.7e38  # of each of four workers
-    return reduce(values), before, reduce.residual()
+    return reduce(values), before, reduce.slot(slot)
+
+
+def zeros_after_an_overflow(compressor, shape):
+    """Reduces zeros after a step whose sum overflows; there is a residual of 1."""
+    reduce = Reducer(compressor, [shape])
+    reduce.strategy.residuals.of(reduce.variables[0]).values[0].assign(tf.ones(shape))
+    reduce([np.full(shape, 1.7e38, np.float32)])  # of each of four workers
+    return reduce([np.zeros(shape, np.float32)])
 
 
 def overflow_of_float16(compressor, shape, steps):

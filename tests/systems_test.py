@@ -58,6 +58,26 @@ class OverflowTest(parameterized.TestCase):
             np.testing.assert_array_equal(after[kept], before[kept])
             self.assertGreater(np.abs(before[kept]).sum(), 0)
 
+    @parameterized.parameters(
+        (tf_gc.DGC(0.01), "momentum"),
+        (tf_gc.PowerSGD(2), "factor"),
+        (tf_gc.OneBitAdam(), "momentum"),
+        (tf_gc.OneBitAdam(), "variance"),
+    )
+    def test_where_only_the_sum_overflows_no_slot_changes(self, compressor, slot):
+        results = shared_cluster(_WORKERS).run(programs.overflow, compressor, _SHAPES, slot)
+        for reduced, before, after in results:
+            kept = _SHAPES[0][-1] * compressor.rank if slot == "factor" else _SIZES[-1]
+            self.assertFalse(np.isfinite(reduced[-_SIZES[-1] :]).all())
+            np.testing.assert_array_equal(after[-kept:], before[-kept:])
+            self.assertGreater(np.abs(before[-kept:]).sum(), 0)
+
+    def test_what_auto_did_not_deliver_in_a_step_that_overflows_comes_in_the_next_one(self):
+        compressor = tf_gc.Auto(systems=(None,))
+        cluster = shared_cluster(_WORKERS)
+        reduced = one(cluster.run(programs.zeros_after_an_overflow, compressor, (48, 64)))
+        np.testing.assert_array_equal(reduced, _WORKERS)
+
     @parameterized.parameters(tf_gc.ThreeLC(1.0), tf_gc.THC(), tf_gc.ARTopK(1.0))
     def test_a_sum_that_is_infinite_in_float16_is_so_in_one_step(self, compressor):
         reduced = one(

@@ -287,6 +287,17 @@ class Exchange:
         handles = [variable.handle for variable in self.slots[slot]]
         ops.store_residuals(values, handles, self.finite)
 
+    def after(self, total: tf.Tensor) -> "Exchange":
+        """Returns the exchange once there is a sum: where it has overflowed, nothing is written.
+
+        Args:
+          total: float32 [n], the sum of what is delivered.
+        """
+        from tf_gc import ops
+
+        finite = self.finite & ops.all_finite(total, self.sizes)
+        return dataclasses.replace(self, finite=finite)
+
     def _all_gather_bytes(self, data, max_bytes=None):
         from tf_gc import ops
 

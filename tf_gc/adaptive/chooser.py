@@ -30,9 +30,9 @@ _CHEAP_SECONDS = 1.0
 _EQUAL = 1.03
 _ERROR = 1.2533 * 1.4826
 # The network, or the machine, is another one when steps take so many times as long, or as short,
-# after so many settled steps for one that was spent on trying, and at most so many in all: a machine
-# that others use changes all the time, and what changes everything is worth a try soon. Where steps
-# are longer now, as many count as fill the time that trying took.
+# after so many settled steps for one that was spent on trying, and at most so many in all: a
+# machine that others use changes all the time, and what changes everything is worth a try soon.
+# Where steps are longer now, as many count as fill the time that trying took.
 _RECENT_STEPS = 3
 _LARGE_CHANGE = 2.0
 _CHANGES = ((1.25, 20, math.inf), (_LARGE_CHANGE, 1, 10))

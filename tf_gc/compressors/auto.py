@@ -122,8 +122,9 @@ class _Remainder(FusedCompressor):
     """Sums of all that there is, residuals too: the first uncompressed step."""
 
     def reduce(self, values, exchange):
-        exchange.choice.is_clean.assign(tf.reduce_all(exchange.finite))
-        return exchange.sum(values), tf.zeros_like(values)
+        total = exchange.sum(values)
+        exchange.choice.is_clean.assign(tf.reduce_all(exchange.after(total).finite))
+        return total, tf.zeros_like(values)
 
 
 def _all_reduce(system, gradients, exchange):

@@ -84,8 +84,7 @@ class DGC(FusedCompressor):
         indices, count = sparse.top_k(velocity, self.ratio, exchange, per_variable=True)
         selected = tf.gather(velocity, indices)
         total = sparse.gather(selected, indices, count, exchange)
-        with tf.control_dependencies([total]):
-            exchange.write("momentum", sparse.without(momentum, indices))
+        exchange.after(total).write("momentum", sparse.without(momentum, indices))
         return total, sparse.without(velocity, indices, after=selected)
 
     def _clip(self, gradient, exchange):

@@ -123,10 +123,9 @@ class FusedCompressor(Compressor):
                 share = self.residual_factor(exchange) / exchange.workers
                 residual += share * _lost_by_rounding(total, divisor, dtype)
             slots["residual"] = residual
-        # Where the sum has overflowed on the way, the step has not happened.
-        finite = exchange.finite & ops.all_finite(total, exchange.sizes)
+        after = exchange.after(total)
         for name, slot in slots.items():
-            dataclasses.replace(exchange, finite=finite).write(name, slot)
+            after.write(name, slot)
         return ops.unfuse_gradients(
             total, exchange.finite, divisor=divisor, shapes=exchange.shapes, dtype=dtype
         )
