@@ -220,7 +220,7 @@ def pull_request(model, ids, name=None):
     return library.tf_gc_pull_request(model, ids=ids, name=name)
 
 
-def pull(server, request, ids, name=None):
+def pull(server, request, ids, read_after=(), name=None):
     """Gives what a worker lacks of the published model.
 
     Asynchronously it publishes a version first, if one is due. In rounds, if there
@@ -231,6 +231,8 @@ def pull(server, request, ids, name=None):
       server: handle from `parameter_server`.
       request: int64 vector from `pull_request`.
       ids: list of ints, the same as for `pull_request`.
+      read_after: handles of variables that are not pulled, so that reading them comes
+        after this op: they are of the version that it has waited for.
       name: Name of the op.
 
     Returns:
@@ -242,7 +244,7 @@ def pull(server, request, ids, name=None):
         not one.
       tf.errors.CancelledError: the step ended while the pull was waiting.
     """
-    return library.tf_gc_pull(server, request, ids=ids, name=name)
+    return library.tf_gc_pull(server, request, list(read_after), ids=ids, name=name)
 
 
 def apply_pull(model, message, ids, shapes, name=None):

@@ -14,6 +14,7 @@ class GradientPush:
       grads_and_vars: (gradient, variable) pairs, gradients being tensors or
         `tf.IndexedSlices`.
       channel: the optimizer's number, as each has rounds of its own.
+      updates: the `tf.CriticalSection` that updates are made in.
       synchronous: whether a server adds up several pushes before an update.
       embeddings: the `EmbeddingRows` that `tf.IndexedSlices` travel by, or None.
 
@@ -22,7 +23,8 @@ class GradientPush:
         float32, float16 or bfloat16.
     """
 
-    def __init__(self, grads_and_vars, channel, synchronous, embeddings):
+    def __init__(self, grads_and_vars, channel, updates, synchronous, embeddings):
+        self._updates = updates
         self._synchronous = synchronous
         self._variables = [variable for _, variable in grads_and_vars]
         self._dtypes = []
@@ -56,11 +58,10 @@ class GradientPush:
             ready = parts[-1].ready
         else:
             ready = tf.reduce_all(tf.stack([part.accepted for part in parts]))
-        server = parts[-1].server
-        with server.scope():
+        with parts[-1].server.scope():
             updated = tf.cond(
                 ready,
-                lambda: server.updates.execute(
+                lambda: self._updates.execute(
                     lambda: self._update(parts, apply), exclusive_resource_access=False
                 ),
                 lambda: tf.constant(0, tf.int64),
@@ -69,6 +70,7 @@ class GradientPush:
         with tf.control_dependencies([] if self._synchronous else [updated]):
             for part in parts:
                 part.settle(part.accepted if self._synchronous else ready)
+        step.pushed.update(pulled_variable.find(v).tf_gc_entry.id for v in self._variables)
 
     def _update(self, parts, apply):
         worker_step.mark_update(self._parts)

@@ -259,6 +259,7 @@ def _push(strategy, pairs, apply):
     push = GradientPush(
         list(zip(gradients, variables, strict=True)),
         channel=strategy.extended.channel(variables),
+        updates=strategy.extended.updates,
         synchronous=strategy.synchronous,
         embeddings=policy.embeddings,
     )
@@ -287,6 +288,10 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
         self._channels = {}  # ids of an optimizer's variables -> its number
         self._channel_numbers = itertools.count()
         self._container = containers.new(self)
+        # One update after the other: an optimizer must not read what another push is about to
+        # write. A step that is given up, as its worker has died, leaves it too.
+        with tf.init_scope(), internals.placed_on("/job:ps/replica:0/task:0/device:CPU:0"):
+            self.updates = tf.CriticalSection(shared_name=f"tf_gc/{self._container}")
 
     def channel(self, variables):
         """Returns the number of the optimizer that updates these variables."""

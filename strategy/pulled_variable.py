@@ -33,8 +33,8 @@ class PulledVariable(internals.CachingVariable):
 
     All other reads, those of the coordinator, of evaluation and of checkpoints
     among them, are of the variable itself, as are those of a step that has written
-    to it. What is written to it other than by an optimizer's update is published
-    at once, whole.
+    to it, or has pushed its gradient and reads it under no tape. What is written to
+    it other than by an optimizer's update is published at once, whole.
 
     Args:
       variable: the server's `tf.Variable`.
@@ -108,7 +108,8 @@ class PulledVariable(internals.CachingVariable):
             or self.tf_gc_entry.id in step.written
         ):
             return False
-        if not step.has_pulled and not internals.could_possibly_record():
+        is_pushed = self.tf_gc_entry.id in step.pushed
+        if (not step.has_pulled or is_pushed) and not internals.could_possibly_record():
             return False
         internals.check_not_compiled(
             "tf_gc reads the variables of parameter servers outside of XLA: use "

@@ -56,7 +56,7 @@ class Residuals(internals.Trackable):
     @property
     def restorations(self) -> tuple[int, int]:
         """Changes whenever slots have got values from an earlier program."""
-        updates = [slot._update_uid for slot in self._saved.values()]
+        updates = [slot._update_uid for slot in list(self._saved.values())]
         return self._adoptions, max(updates, default=-1)
 
     def of(self, variable: Any, slot: str = "residual") -> tf.Variable:

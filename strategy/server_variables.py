@@ -60,9 +60,10 @@ class ServerVariables:
         self.device = device
         self.name = f"tf_gc/{container}/{device}"
         self._container = container
+        self._is_synchronous = pushes_per_round is not None
         self._workers = pushes_per_round or 1
         self._variables = {}
-        self._handles = {}  # of the pulled variables
+        self._handles = {}  # id of a variable -> its handle
         self._channels = {}  # id of a variable -> those that it was pushed on
         self._dead = collections.deque()  # ids of variables that are gone
         self._retired = ()  # their traffic
@@ -71,16 +72,12 @@ class ServerVariables:
             self.handle = ops.parameter_server(
                 shared_name=self.name,
                 container=container,
-                synchronous=pushes_per_round is not None,
+                synchronous=self._is_synchronous,
                 pushes_per_round=self._workers,
                 max_staleness=-1 if max_staleness is None else max_staleness,
                 updates_per_version=updates_per_version or 0,
                 lease_seconds=lease_seconds,
             )
-
-            # One update after the other: an optimizer must not read moments that another push
-            # is about to write. A step that is given up, as its worker has died, leaves it too.
-            self.updates = tf.CriticalSection(shared_name=self.name)
 
     @property
     def variables(self):
@@ -93,7 +90,17 @@ class ServerVariables:
     @property
     def handles(self):
         """Those of the pulled variables."""
-        return list(self._handles.values())
+        return [self._handles[v.id] for v in self.pulled_variables]
+
+    @property
+    def read_after_pulls(self):
+        """The handles of variables that are read from the server once a pull has its answer.
+
+        In rounds that may be long after it has come, and they are to be of its version.
+        """
+        if not self._is_synchronous:
+            return []
+        return [self._handles[v.id] for v in self.variables if not v.is_pulled]
 
     def variable(self, id_):
         return self._variables[id_]
@@ -127,8 +134,7 @@ class ServerVariables:
                 start_step=compressor.start_step,
             )
         self._variables[id_] = entry
-        if is_pulled:
-            self._handles[id_] = variable.handle
+        self._handles[id_] = variable.handle
         # Not when the program ends, with half of TensorFlow gone.
         weakref.finalize(variable, self._dead.append, id_).atexit = False
         return entry
@@ -156,7 +162,7 @@ class ServerVariables:
                     ops.forget_copies(self._own_model, ids)
         for id_ in ids:
             del self._variables[id_]
-            self._handles.pop(id_, None)
+            del self._handles[id_]
         return ids
 
     def multipliers(self, ids, step):

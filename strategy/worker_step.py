@@ -18,6 +18,7 @@ from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc import ops
 
 _STEP = "_tf_gc_step"
+_MODELS = "_tf_gc_models"
 _UPDATE = "_tf_gc_update"
 _WORKER_DEVICE = "/device:CPU:0"
 
@@ -31,15 +32,16 @@ class WorkerStep:
 
     Attributes:
       written: ids of variables that the step has written to.
+      pushed: ids of variables whose gradients the step has pushed.
     """
 
     def __init__(self, graph, servers):
         self._graph = graph
         self._servers = servers
-        self._models = {}  # server -> handle of the worker's copy
         self._steps = {}  # server -> number of updates that its copy has seen, an int64 scalar
         self._pulled = set()  # ids of variables
         self.written = set()
+        self.pushed = set()
 
     @property
     def has_pulled(self):
@@ -62,7 +64,7 @@ class WorkerStep:
     def model(self, server):
         """Returns the handle of the worker's copy of a server's variables."""
         self.pull()
-        return self._models[server]
+        return self._model(server)
 
     def updates_of(self, server):
         """Returns the number of updates that the copy has seen, an int64 scalar."""
@@ -71,12 +73,22 @@ class WorkerStep:
 
     def _pull(self, server, ids):
         with self._graph.as_default(), internals.stop_recording(), tf.control_dependencies(None):
-            with on_worker():
-                if server not in self._models:
-                    self._models[server] = server.local_model()
-                model = self._models[server]
-            self._steps[server] = pull(server, model, ids)
+            self._steps[server] = pull(server, self._model(server), ids)
         self._pulled.update(ids)
+
+    def _model(self, server):
+        """Returns the handle of the copy, which all steps of a function share, loops or not.
+
+        TensorFlow orders what takes the same handle: a step pulls what the one before has pushed.
+        """
+        graph = _outside_of_control_flow(self._graph)
+        if not hasattr(graph, _MODELS):
+            setattr(graph, _MODELS, {})
+        models = getattr(graph, _MODELS)
+        if server not in models:
+            with graph.as_default(), tf.control_dependencies(None), on_worker():
+                models[server] = server.local_model()
+        return models[server]
 
 
 def pull(server, model, ids):
@@ -91,7 +103,7 @@ def pull(server, model, ids):
     with on_worker():
         request = ops.pull_request(model, ids=ids)
     with server.scope():
-        message = ops.pull(server.handle, request, ids=ids)
+        message = ops.pull(server.handle, request, ids, server.read_after_pulls)
         pieces = message_pieces.cut(message, message_pieces.count(shapes))
     with on_worker():
         message = message_pieces.join(pieces)
@@ -139,9 +151,7 @@ def model_of(server):
     """
     if tf.executing_eagerly():
         return server.own_model()
-    graph = tf.compat.v1.get_default_graph()
-    while isinstance(graph, internals.ControlFlowFuncGraph) and not hasattr(graph, _STEP):
-        graph = graph.outer_graph
+    graph = _outside_of_control_flow(tf.compat.v1.get_default_graph(), until=_STEP)
     if hasattr(graph, _STEP):
         return getattr(graph, _STEP).model(server)
     if not isinstance(graph, internals.FuncGraph):
@@ -156,6 +166,13 @@ def model_of(server):
 def on_worker():
     """Places operations on the worker's processor, in a context."""
     return internals.placed_on(_WORKER_DEVICE)
+
+
+def _outside_of_control_flow(graph, until=""):
+    """Returns the graph of the function around loops and conditions, or the first with `until`."""
+    while isinstance(graph, internals.ControlFlowFuncGraph) and not hasattr(graph, until):
+        graph = graph.outer_graph
+    return graph
 
 
 def _enclosing(attribute):

@@ -100,10 +100,11 @@ class Loop:
 
         Args:
           gradients: of the variables.
-          delay: seconds between reading and pushing.
+          delay: seconds between reading and pushing; None for no operation there at all.
         """
         gradients = [tf.constant(gradient) for gradient in gradients]
-        return self.coordinator.schedule(self._step, args=(gradients, tf.constant(delay)))
+        delay = None if delay is None else tf.constant(delay)
+        return self.coordinator.schedule(self._step, args=(gradients, delay))
 
     def push_all(self, pushes):
         """Steps one after the other; returns what each has read."""
@@ -117,15 +118,19 @@ class Loop:
         for gradient, variable in grads_and_vars:
             variable.assign_sub(gradient)
 
+    def _end(self):
+        """What a step does after it has pushed."""
+
     def _push(self, gradients, delay):
         def step():
             with tf.GradientTape():
                 read = [tf.identity(variable) for variable in self.variables]
             with tf.control_dependencies(read):
-                waited = _wait(delay)
-            with tf.control_dependencies([waited]):
+                waited = [] if delay is None else [_wait(delay)]
+            with tf.control_dependencies(waited):
                 pairs = zip(gradients, self.variables, strict=True)
                 self.strategy.push_gradients(pairs, self._update)
+            self._end()
             return read
 
         read = self.strategy.run(step)
@@ -157,18 +162,65 @@ class TwoRunsLoop(Loop):
         return [*super()._push(gradients, delay), *super()._push(gradients, delay)]
 
 
-def push_in_two_runs(count, **kwargs):
+def push_in_two_runs(count, delay, **kwargs):
     """Pushes the same gradient twice in each function; returns what was read and the traffic."""
     loop = TwoRunsLoop(**kwargs)
-    read = [loop.push([gaussian(step)], delay=0.2).fetch() for step in range(count)]
+    read = [loop.push([gaussian(step)], delay).fetch() for step in range(count)]
     return read, loop.strategy.traffic.as_dict()
+
+
+class LoopAndRunLoop(Loop):
+    """Whose steps are two calls of `run` in a loop, and one after it, in one function."""
+
+    def _push(self, gradients, delay):
+        push = super()._push
+        zeros = [tf.zeros(_SHAPE)]
+        _, first = tf.while_loop(
+            lambda i, _: i < 2, lambda i, _: (i + 1, push(gradients, delay)), (0, zeros)
+        )
+        return [*first, *push(gradients, delay)]
+
+
+def push_in_a_loop_and_a_run(count, **kwargs):
+    """Pushes the same gradient three times in each function; returns what two of them read."""
+    loop = LoopAndRunLoop(**kwargs)
+    return [loop.push([gaussian(step)], None).fetch() for step in range(count)]
+
+
+class CountingLoop(Loop):
+    """Whose updates add one to all variables."""
+
+    def _update(self, grads_and_vars):
+        for _, variable in grads_and_vars:
+            variable.assign_add(tf.ones(_SHAPE))
+
+
+def updates_that_steps_read(delays, **kwargs):
+    """Returns of each of two variables how many updates each step has read."""
+    loop = CountingLoop((_SHAPE,) * 2, **kwargs)
+    steps = [loop.push([gaussian(0)] * 2, delay) for delay in delays]
+    return [[float(value.max()) for value in step.fetch()] for step in steps]
+
+
+class ClippingLoop(Loop):
+    """Whose steps write what they read after they have pushed."""
+
+    def _end(self):
+        for variable in self.variables:
+            variable.assign(tf.clip_by_value(variable, -100.0, 100.0))
+
+
+def clip_after_pushes(count, **kwargs):
+    loop = ClippingLoop(**kwargs)
+    loop.push_all([[gaussian(step)] for step in range(count)])
+    return loop.values[0]
 
 
 class SlowWriteLoop(Loop):
     """Whose updates write what they have read half a second before."""
 
     def _update(self, grads_and_vars):
-        for gradient, variable in grads_and_vars:
+        for gradient, variable in reversed(grads_and_vars):
             read = variable.read_value()
             with tf.control_dependencies([read]):
                 waited = _wait(0.5)
@@ -183,6 +235,36 @@ def slow_writes_at_once(count, **kwargs):
         loop.push([gaussian(step)])
     loop.coordinator.join()
     return loop.values[0]
+
+
+class LastVariablesLoop(SlowWriteLoop):
+    """Whose pushes have gradients of the last variables alone."""
+
+    def _push(self, gradients, delay):
+        del delay
+
+        def step():
+            with tf.GradientTape():
+                read = [tf.identity(variable) for variable in self.variables]
+            with tf.control_dependencies(read):
+                pairs = zip(gradients, self.variables[-len(gradients) :], strict=True)
+                self.strategy.push_gradients(pairs, self._update)
+
+        self.strategy.run(step)
+
+
+def slow_writes_of_two_and_of_one(count, **kwargs):
+    """Pushes ones of two variables, on two servers, and at the same time of the last one alone.
+
+    Returns the last variable's value.
+    """
+    loop = LastVariablesLoop((_SHAPE,) * 2, **kwargs)
+    ones = np.ones(_SHAPE, np.float32)
+    for _ in range(count):
+        pushes = [loop.push([ones] * variables) for variables in (2, 1)]
+        for push in pushes:
+            push.fetch()
+    return float(loop.values[1].max())
 
 
 class FollowingLoop(Loop):

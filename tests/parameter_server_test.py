@@ -115,9 +115,10 @@ class PushAndPullTest(parameterized.TestCase):
         with self.assertRaisesRegex(WorkerError, r"must be called inside this strategy's run\(\)"):
             shared_cluster(1).run(programs.push_outside_of_a_step, compression)
 
-    def test_a_second_run_in_a_function_sees_the_first(self):
+    @parameterized.parameters(0.2, None)
+    def test_a_second_run_in_a_function_sees_the_first(self, delay):
         read, traffic = shared_cluster(1).run(
-            programs.push_in_two_runs, 3, compression=tf_gc.Policy(), synchronous=True
+            programs.push_in_two_runs, 3, delay, compression=tf_gc.Policy(), synchronous=True
         )
         expected = np.zeros(_SHAPE, np.float32)
         for step, (first, second) in enumerate(read):
@@ -126,6 +127,26 @@ class PushAndPullTest(parameterized.TestCase):
             np.testing.assert_array_equal(second, expected)
             expected = expected - programs.gaussian(step)
         self.assertEqual((traffic["dropped_pushes"], traffic["pushes"]), (0, 6))
+
+    @parameterized.parameters({}, {"synchronous": True})
+    def test_a_run_after_a_loop_of_runs_sees_them(self, **kwargs):
+        read = shared_cluster(1).run(
+            programs.push_in_a_loop_and_a_run, 3, compression=tf_gc.Policy(), **kwargs
+        )
+        before = np.zeros(_SHAPE, np.float32)
+        for step, (last_of_loop, after_loop) in enumerate(read):
+            gradient = programs.gaussian(step)
+            np.testing.assert_allclose(last_of_loop, before - gradient, atol=1e-5)
+            np.testing.assert_allclose(after_loop, before - 2 * gradient, atol=1e-5)
+            before = before - 3 * gradient
+
+    @parameterized.parameters({}, {"synchronous": True})
+    def test_a_step_reads_what_it_has_pushed_outside_of_a_tape(self, **kwargs):
+        value = shared_cluster(1).run(
+            programs.clip_after_pushes, 3, compression=tf_gc.Policy(), **kwargs
+        )
+        pushed = total([programs.gaussian(step) for step in range(3)])
+        np.testing.assert_allclose(value, -pushed, rtol=1e-6, atol=1e-6)
 
     @parameterized.parameters({}, {"synchronous": True})
     def test_an_update_may_write_to_a_server_without_gradients(self, **kwargs):
@@ -382,6 +403,16 @@ class SynchronousTest(parameterized.TestCase):
         )
         self.assertEqual((known, saved), (1, ["variable_0"]))
 
+    def test_what_is_not_pulled_is_read_in_the_version_that_is(self):
+        read = shared_cluster(2).run(
+            programs.updates_that_steps_read,
+            [1.0, 1.5, 0.0, 0.0],
+            compression=tf_gc.Policy(rules={"variable_1": None}),
+            synchronous=True,
+        )
+        for pulled, not_pulled in read:
+            self.assertEqual(pulled, not_pulled, read)
+
     def test_a_fraction_closes_a_round(self):
         _, _, traffic = shared_cluster(3).run(
             programs.push_at_once,
@@ -434,6 +465,13 @@ class AsynchronousTest(parameterized.TestCase):
         )
         pushed = total([programs.gaussian(step) for step in range(6)])
         np.testing.assert_allclose(value, -pushed, rtol=1e-5, atol=1e-5)
+
+    @parameterized.parameters({}, {"synchronous": True, "replicas_to_aggregate": 1})
+    def test_updates_of_other_variables_come_one_after_the_other(self, **kwargs):
+        value = shared_cluster(2, 2).run(
+            programs.slow_writes_of_two_and_of_one, 2, compression=tf_gc.Policy(), **kwargs
+        )
+        self.assertEqual(value, -4)
 
     def test_changes_are_encoded_once_for_all_workers(self):
         _, _, traffic = shared_cluster(3).run(

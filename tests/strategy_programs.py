@@ -8,6 +8,7 @@ import gc
 import hashlib
 import os
 import pathlib
+import sys
 import threading
 import unittest.mock
 
@@ -216,6 +217,33 @@ def read_traffic_while_tracing(functions):
             _reducer(strategy, variable)(gaussian(0))
         done.set()
         return reading.result(), strategy.traffic.steps
+
+
+def restorations_while_variables_go(count):
+    """A thread looks for restored slots, as `Auto` does, while variables are let go of."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    variables = [_variable(strategy, name=f"variable_{i}") for i in range(count)]
+    for variable in variables:
+        _residual(strategy, variable)
+    del variable
+    is_over = threading.Event()
+
+    def look():
+        while not is_over.is_set():
+            strategy.residuals.restorations  # noqa: B018
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            looking = pool.submit(look)
+            while variables and not looking.done():
+                variables.pop()
+            is_over.set()
+            looking.result()
+    finally:
+        sys.setswitchinterval(interval)
+    return len(strategy.residuals)
 
 
 def non_finite(compression, bad, bad_rank):

@@ -377,6 +377,10 @@ class KerasTest(parameterized.TestCase):
         self.assertEqual(steps, [steps[0] * i for i in range(1, 5)])
         self.assertLessEqual(variables, 2 * len(names))
 
+    def test_slots_may_go_while_a_thread_looks_at_them(self):
+        left = shared_cluster(2).run(programs.restorations_while_variables_go, 200)
+        self.assertEqual(one(left), 0)
+
     def test_a_checkpoint_has_the_slots_of_living_models_whenever_workers_let_go_of_others(self):
         directory = self.create_tempdir().full_path
         with Cluster(2) as cluster:

@@ -325,6 +325,8 @@ request: A vector: the version of the model; for how many microseconds the serve
 REGISTER_OP("TfGc>Pull")
     .Input("server: resource")
     .Input("request: int64")
+    .Input("read_after: M * resource")
+    .Attr("M: int >= 0")
     .Attr("ids: list(int)")
     .Output("message: uint8")
     .SetIsStateful()
@@ -337,6 +339,8 @@ is nothing new, it waits for the next version as long as the request says.
 
 server: Handle from ParameterServer.
 request: From PullRequest.
+read_after: Handles of variables that are not pulled, so that reading them comes
+  after this op: they are of the version that it has waited for.
 ids: Variables to pull, the same as for PullRequest.
 message: A vector of bytes for ApplyPull.
 )doc");
