@@ -49,6 +49,22 @@ _TRYING_STEPS_PER_MEASUREMENT, _STEPS_PER_MEASUREMENT = 4, 16
 _REPORTS_PER_MEASUREMENT = 8
 
 
+class Timeline:
+    """What the adaptations of one optimizer have in common, which may have several.
+
+    There is one for each set of variables that have gradients in the same step.
+
+    Attributes:
+      times: when steps have begun, in seconds, that of step s at s mod size; 0 for unknown.
+      last: the number of the adaptation that chose for the last step.
+    """
+
+    def __init__(self):
+        with tf.init_scope():
+            self.times = _variable(np.zeros(MOST_STEPS + 4))
+            self.last = _variable(np.int64(-1))
+
+
 class Adaptation:
     """The choices for some buckets of one optimizer.
 
@@ -57,7 +73,7 @@ class Adaptation:
     what: so all change to another plan in the same step. No gradient waits for any of this.
     """
 
-    def __init__(self, auto, squares, buckets, exchange, residuals):
+    def __init__(self, auto, squares, buckets, exchange, residuals, timeline):
         """Measures links and machine, and agrees on the first plan.
 
         All workers must call it at the same place.
@@ -68,6 +84,7 @@ class Adaptation:
           buckets: what is in each, and its number of values.
           exchange: an `Exchange` of no variables.
           residuals: the strategy's `Residuals`.
+          timeline: the optimizer's `Timeline`.
 
         Raises:
           ValueError: op determinism is enabled.
@@ -81,13 +98,15 @@ class Adaptation:
         self._residuals = residuals
         self._restorations = residuals.restorations
         self._gains = np.full(len(self._ratios), np.nan)
+        self._timeline = timeline
+        self._number = next(_numbers)
         with tf.init_scope():
-            bucket = ops.bucket(f"adaptation {next(_numbers)}", 1, "what to choose next")
+            bucket = ops.bucket(f"adaptation {self._number}", 1, "what to choose next")
             self._exchange = dataclasses.replace(exchange, bucket=bucket)
             self._links = LinkEstimator()
             self._links.add(link_probe.probe(exchange.workers, exchange.timeout_seconds))
             self._leader = self._make_leader(auto, buckets) if exchange.rank == 0 else None
-            self._times = _variable(np.zeros(MOST_STEPS + 4))
+            self._times = _variable(np.zeros(MOST_STEPS + 4))  # of this adaptation's steps
             self._clean = [_variable(False) for _ in buckets]
             self._keep_residuals = _variable([False] * len(buckets))  # in the last step
             # Of the last reports, and what worker 0 has decided: see `Decision`.
@@ -108,6 +127,10 @@ class Adaptation:
         is_settled = self._is_settled.read_value()
         steps = tf.where(is_settled, _STEPS_PER_MEASUREMENT, _TRYING_STEPS_PER_MEASUREMENT)
         measures = step % tf.cast(steps, step.dtype) == 0
+        # Another one may have left residuals of the same variables.
+        is_same = self._timeline.last.read_value() == self._number
+        self._timeline.last.assign(self._number)
+        self._restrict_clean(is_same)
         kept = tf.unstack(self._keep_residuals.read_value(), len(self._clean))
         choices = [
             Choice(self._systems, index, ratio, measures, is_clean, follows_residuals, ~is_settled)
@@ -129,7 +152,8 @@ class Adaptation:
         with tf.control_dependencies([step]):
             now = tf.timestamp()
         now = tf.where(step < self._start_step, tf.zeros_like(now), now)  # nothing was chosen
-        self._times.scatter_update(tf.IndexedSlices(now, step % self._times.shape[0]))
+        for times in (self._times, self._timeline.times):
+            times.scatter_update(tf.IndexedSlices(now, step % times.shape[0]))
         if not self._ratios:
             return None
         is_wanted = self._is_due(step) & self._wants_gain.read_value()
@@ -152,8 +176,7 @@ class Adaptation:
         is_restored = tf.cond(
             self._is_due(step), lambda: self._exchange_reports(step), lambda: tf.constant(False)
         )
-        for is_clean in self._clean:
-            is_clean.assign(is_clean.read_value() & ~is_restored)
+        self._restrict_clean(~is_restored)
         if observed is not None:
             is_wanted, histograms = observed
             with tf.control_dependencies([is_restored]):
@@ -180,6 +203,10 @@ class Adaptation:
         rates = computation.measure_rates()
         return Leader(Chooser(systems, sizes, workers, self._ratios, rates), record)
 
+    def _restrict_clean(self, condition):
+        for is_clean in self._clean:
+            is_clean.assign(is_clean.read_value() & condition)
+
     def _is_due(self, step):
         since = tf.cast(step - self._step.read_value(), tf.float32)
         # Where a checkpoint was restored, an optimizer may be in an earlier step.
@@ -205,7 +232,8 @@ class Adaptation:
         own = tf.numpy_function(self._row, [], tf.float64)
         rows = self._exchange.all_gather(tf.ensure_shape(own, [sum(sizes)]))
         reports, gains_, *_ = tf.split(rows, sizes, axis=1)
-        tf.numpy_function(self._hear, [step, reports, gains_, self._times.read_value()], [])
+        times = [self._times.read_value(), self._timeline.times.read_value()]
+        tf.numpy_function(self._hear, [step, reports, gains_, *times], [])
         *_, decision, choices = tf.split(tf.cast(rows[0], tf.float32), sizes)
         decision = Decision(*tf.unstack(decision))
         self._step.assign(step)
@@ -228,9 +256,10 @@ class Adaptation:
         decision, choices = decided or nothing
         return np.array([*report, *self._gains, *decision, *choices], np.float64)
 
-    def _hear(self, step, reports, gains_, times):
+    def _hear(self, step, reports, gains_, own_times, times):
         if self._leader:
-            self._leader.hear(int(step), [Report(*report) for report in reports], gains_, times)
+            reports = [Report(*report) for report in reports]
+            self._leader.hear(int(step), reports, gains_, times, own_times)
 
 
 def _describe(system):

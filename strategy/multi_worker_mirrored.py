@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import itertools
+import weakref
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ from tf_gc.strategy.peers import wait_for_peers
 from tf_gc.strategy.reducer import GradientReducer
 from tf_gc.strategy.residuals import PrefixedSlots, Residuals
 from tf_gc.strategy.small_reductions import SmallReductions
-from tf_gc.strategy.variables import Gradient, GradsAndVars
+from tf_gc.strategy.variables import Gradient, GradsAndVars, unwrap
 
 from tf_gc import ops
 from tf_gc.compressors import Compressor
@@ -120,6 +121,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             bucket_bytes=options.bytes_per_pack or default_bucket_bytes(workers),
             timeout_seconds=timeout_seconds,
         )
+        self._counters = weakref.WeakValueDictionary()  # id of a variable -> see `_counter`
         self._reducer = self._compression and make_reducer(self._compression, self._residuals)
         self._start_reducer = diloco and make_reducer(
             diloco.start_policy, PrefixedSlots(self._residuals, "start_")
@@ -232,7 +234,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
                 [pairs[i][0] for i in handled],
                 [pairs[i][1] for i in handled],
                 reduce_op,
-                counter=pairs[0][1],
+                counter=self._counter([variable for _, variable in pairs]),
                 with_second_moments=with_second_moments,
                 momentum=momentum,
             )
@@ -241,6 +243,20 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             results = replica_context.all_reduce(reduce_op, [pairs[i][0] for i in others])
             reduced.update(zip(others, results, strict=True))
         return [(reduced.get(i), variable) for i, (_, variable) in enumerate(pairs)]
+
+    def _counter(self, variables):
+        """Returns the variable under which the steps of their optimizer are counted: its first one.
+
+        Keras leaves out variables that have no gradient, and so perhaps the first.
+        """
+        variables = [unwrap(variable) for variable in variables]
+        known = (self._counters.get(variable._unique_id) for variable in variables)
+        counted = (v for v in variables if self._residuals.has_shared(v, "steps"))
+        others = itertools.chain((v for v in known if v is not None), counted)
+        counter = next(others, variables[0])
+        for variable in variables:
+            self._counters.setdefault(variable._unique_id, counter)
+        return counter
 
     def outer_step(self, variables: Sequence[Any]) -> None:
         """Ends an inner step of `tf_gc.DiLoCo`, with the outer step if that is due.

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tf_gc.strategy import agreement, second_moments
-from tf_gc.strategy.adaptation import Adaptation
+from tf_gc.strategy import tensorflow_internals as internals
+from tf_gc.strategy.adaptation import Adaptation, Timeline
 from tf_gc.strategy.norm_samples import NormSamples
 from tf_gc.strategy.statistics import Statistics, mean_squares, no_squares
 from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unwrap
@@ -47,13 +48,11 @@ class _Bucket:
     compressor: str
     dtypes: tuple[tf.DType, ...]
     names: tuple[str | None, ...]  # None for statistics
-    user: Any  # one for each optimizer
 
-    def traffic(self, steps):
-        """Returns the bucket's `Traffic`, but for the steps, which a Counter has by user."""
+    def traffic(self):
+        """Returns the bucket's `Traffic`, but for the steps: a step may have several buckets."""
         with tf.init_scope():
             counts = ops.bucket_traffic(self.handle)
-        steps[self.user] = max(steps[self.user], int(counts.steps))
         # Statistics are no values of gradients.
         is_gradient = np.array([name is not None for name in self.names])
         values = counts.values_sent.numpy() * is_gradient
@@ -92,10 +91,12 @@ class GradientReducer:
         self._buckets = {}  # (compressor, dtypes, ids of the variables) -> _Bucket
         self._dead = collections.deque()  # keys of buckets whose variables are gone
         self._retired = Traffic()  # of such buckets
-        self._steps = collections.Counter()  # of their users
+        with tf.init_scope(), tf.device(device):
+            self._steps = internals.ResourceVariable(np.int64(0), trainable=False)
         self._shared = set()  # ids of variables whose compressors share second moments
         self._norm_samples = None
         self._adaptations = {}  # keys of the buckets, and whether squares are taken -> Adaptation
+        self._timelines = weakref.WeakValueDictionary()  # of an optimizer and an `Auto`
 
     def sample_norms(self):
         """Returns the `NormSamples` of what is traced from the first call on."""
@@ -134,14 +135,17 @@ class GradientReducer:
             self._entry(gradient, variable, with_second_moments, momentum)
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
+        with tf.device(self._device):
+            self._steps.assign_add(1)
         step = self._residuals.count_step(counter)
-        options = (reduce_op, step, with_second_moments, unwrap(counter)._unique_id)
-        with self._adapted(entries, step, with_second_moments):
+        options = (reduce_op, step, with_second_moments)
+        optimizer = unwrap(counter)._unique_id
+        with self._adapted(entries, step, with_second_moments, optimizer):
             return self._reduce_with_statistics(entries, *options)
 
     def _reduce_with_statistics(self, entries, *options):
         """Returns the reduced gradients, with second moments where they are wanted."""
-        reduce_op, step, with_second_moments, _ = options
+        reduce_op, step, with_second_moments = options
         shared = [entry for entry in entries if self._shares(entry, with_second_moments)]
         if not shared:
             return self._reduce_entries(entries, *options)
@@ -199,12 +203,12 @@ class GradientReducer:
     def traffic(self):
         """Returns the `Traffic` of all buckets so far."""
         self._retire()
-        total, steps = self._retired, self._steps.copy()
+        total = self._retired
         for bucket in list(self._buckets.values()):  # another thread may be tracing
-            total += bucket.traffic(steps)
+            total += bucket.traffic()
         for adaptation in list(self._adaptations.values()):
             total += adaptation.traffic()
-        return dataclasses.replace(total, steps=steps.total())
+        return dataclasses.replace(total, steps=int(self._steps.numpy()))
 
     def _retire(self):
         """Lets go of buckets whose variables are gone, but not of what they have counted."""
@@ -216,7 +220,7 @@ class GradientReducer:
             if self._norm_samples is not None:
                 self._norm_samples.forget(key)
             if bucket is not None:
-                self._retired = (self._retired + bucket.traffic(self._steps)).by_name()
+                self._retired = (self._retired + bucket.traffic()).by_name()
 
     def _entry(self, gradient, variable, *of_optimizer):
         if isinstance(gradient, tf.IndexedSlices) and self._policy.embeddings:
@@ -257,11 +261,11 @@ class GradientReducer:
         planned = [Gradient(e.compressor, e.gradient.dtype, _size(e)) for e in entries]
         return [[entries[i] for i in plan] for plan in plan_buckets(planned, self._bucket_bytes)]
 
-    def _reduce_bucket(self, entries, reduce_op, step, with_second_moments, user):
+    def _reduce_bucket(self, entries, reduce_op, step, with_second_moments):
         compressor = entries[0].compressor
         gradients = [entry.gradient for entry in entries]
         variables = [entry.variable for entry in entries]
-        bucket = self._bucket(entries, user)
+        bucket = self._bucket(entries)
         with tf.device(self._device):
             choice = entries[0].choice
             measures_links = False if choice is None else choice.measures_links
@@ -300,7 +304,7 @@ class GradientReducer:
         )
 
     @contextlib.contextmanager
-    def _adapted(self, entries, step, squares):
+    def _adapted(self, entries, step, squares, optimizer):
         """Gives entries their choices for this step, and at its end makes those of the next."""
         adaptations = []
         by_auto = collections.defaultdict(list)
@@ -310,7 +314,7 @@ class GradientReducer:
         with tf.device(self._device):
             for chosen in by_auto.values():
                 buckets = self._plan(chosen)
-                adaptation = self._adaptation(buckets, squares)
+                adaptation = self._adaptation(buckets, squares, optimizer)
                 observed = adaptation.observe(step, list(map(self._with_residuals, buckets)))
                 adaptations.append((adaptation, observed))
                 for bucket, choice in zip(buckets, adaptation.choices(step), strict=True):
@@ -321,11 +325,12 @@ class GradientReducer:
             for adaptation, observed in adaptations:
                 adaptation.exchange_reports(step, observed)
 
-    def _adaptation(self, buckets, squares):
+    def _adaptation(self, buckets, squares, optimizer):
         key = (squares, *map(_key, buckets))
         if key not in self._adaptations:
             auto = buckets[0][0].compressor
             systems = list(map(str, auto.candidates(squares)))
+            timeline = self._timelines.setdefault((optimizer, auto), Timeline())
             self._agree_on(buckets, **{"system to choose from": systems})
             self._adaptations[key] = Adaptation(
                 auto,
@@ -335,6 +340,7 @@ class GradientReducer:
                     reduce_op="SUM", step=None, bucket=None, names=(), shapes=(), slots={}
                 ),
                 self._residuals,
+                timeline,
             )
         return self._adaptations[key]
 
@@ -367,7 +373,7 @@ class GradientReducer:
                 self._timeout_seconds,
             )
 
-    def _bucket(self, entries, user):
+    def _bucket(self, entries):
         """The same variables share a bucket in every trace."""
         key = _key(entries)
         if key not in self._buckets:
@@ -375,7 +381,7 @@ class GradientReducer:
             names = _names(entries)
             with tf.init_scope(), tf.device(self._device):
                 handle = ops.bucket(str(next(_bucket_keys)), len(entries), _label(names))
-            self._buckets[key] = _Bucket(handle, str(compressor), dtypes, names, user)
+            self._buckets[key] = _Bucket(handle, str(compressor), dtypes, names)
             for entry in entries:
                 for variable in _variables(entry):
                     weakref.finalize(variable, self._dead.append, key).atexit = False

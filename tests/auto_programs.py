@@ -21,6 +21,7 @@ from tf_gc.adaptive.chooser import Chooser, Plan
 from tf_gc.adaptive.gain import gains
 
 _SHAPES = {"a": (48, 64), "b": (64, 96)}
+_SHAPE_OF_TWO = (64, 64)  # of two variables of which one may have no gradient
 
 
 @contextlib.contextmanager
@@ -92,6 +93,51 @@ def reduce_steps(
         step.experimental_get_tracing_count(),
         strategy.traffic.as_dict(),
     )
+
+
+def reduce_with_and_without_the_last(compression, alternates, script):
+    """Reduces two gradients, or the first one alone: a number of steps of either, in turn.
+
+    Args:
+      compression: an `Auto`.
+      alternates: of each step, whether the last variable has no gradient in it.
+      script: by the number of gradients, the index of the system that they have; None for what is
+        measured.
+
+    Returns:
+      What was delivered of the first variable over the steps, its gradients, its residual, and, on
+      worker 0, how many steps of each adaptation are measured.
+    """
+    policy = tf_gc.Policy(default=compression, min_elements=0)
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=policy)
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(_SHAPE_OF_TWO), name=name) for name in ("first", "last")]
+
+    @tf.function
+    def step(gradient, has_last):
+        def replica_step(gradient):
+            gradients = [gradient, gradient if has_last else None]
+            return strategy.reduce_gradients(zip(gradients, variables, strict=True))[0][0]
+
+        return strategy.run(replica_step, args=(gradient,))
+
+    delivered = given = 0.0
+    for number, leaves_out in enumerate(alternates):
+        gradient = gaussian(number, _SHAPE_OF_TWO)
+        given = given + gradient.astype(np.float64)
+        reduced = step(tf.constant(gradient), not leaves_out)
+        delivered = delivered + reduced.numpy().astype(np.float64)
+        if script:
+            for adaptation, index in zip(_adaptations(strategy), script, strict=False):
+                adaptation._choices.assign([index])
+                adaptation._steps.assign(1e9)  # until the next report
+    leaders = [a._leader for a in _adaptations(strategy) if a._leader]
+    measured = [sum(map(len, leader._chooser._steps.values())) for leader in leaders]
+    return delivered, given, strategy.residuals.of(variables[0]).values[0].numpy(), measured
+
+
+def _adaptations(strategy):
+    return list(strategy._reducer._adaptations.values())
 
 
 def reduce_after_a_short_probe(compression, rank_without):

@@ -65,6 +65,24 @@ class StepsTest(parameterized.TestCase):
             for residual in worker[1]:
                 self.assertFalse(residual.any())
 
+    def test_what_steps_with_other_variables_have_left_is_delivered(self):
+        compression = tf_gc.Auto(systems=(None, tf_gc.ThreeLC()))
+        lists = [False] * 3 + [True] * 4 + [False] * 3
+        workers = shared_cluster(2).run(
+            programs.reduce_with_and_without_the_last, compression, lists, (0, 1)
+        )
+        for delivered, _, residual, _ in workers:
+            np.testing.assert_allclose(delivered, sum(given for _, given, _, _ in workers), atol=1e-4)
+            self.assertFalse(residual.any())
+
+    def test_steps_with_other_variables_in_turn_are_measured(self):
+        workers = shared_cluster(2).run(
+            programs.reduce_with_and_without_the_last, _ALL, [False, True] * 60, None
+        )
+        *_, measured = workers[0]
+        self.assertLen(measured, 2)
+        self.assertGreater(min(measured), 6)
+
     def test_restored_residuals_are_delivered_where_nothing_is_compressed(self):
         arguments = (_ALL, 12, [([0], None)], 0, "float32", None, 6)
         workers = shared_cluster(2).run(programs.reduce_steps, *arguments)

@@ -6,6 +6,8 @@ Every function runs in all workers at the same time, and returns plain values.
 import concurrent.futures
 import gc
 import hashlib
+import importlib
+import itertools
 import os
 import pathlib
 import sys
@@ -244,6 +246,68 @@ def restorations_while_variables_go(count):
     finally:
         sys.setswitchinterval(interval)
     return len(strategy.residuals)
+
+
+def steps_without_the_first_variable(keras_package, compressor, steps):
+    """Steps of Keras's SGD, and one in which its first variable has no gradient.
+
+    Returns the numbers of steps that were counted.
+    """
+    keras = importlib.import_module(keras_package)
+    policy = tf_gc.Policy(default=compressor, min_elements=0)
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=policy)
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(16, use_bias=False) for _ in range(2)])
+        model.build((None, 16))
+        optimizer = keras.optimizers.SGD(1.0)
+    first, last = model.trainable_variables
+
+    @tf.function
+    def step(has_first):
+        def replica_step():
+            gradients = [tf.ones([16, 16]) if has_first else None, tf.ones([16, 16])]
+            optimizer.apply_gradients(zip(gradients, (first, last), strict=True))
+
+        strategy.run(replica_step)
+
+    for _ in range(steps):
+        step(True)
+    step(False)
+    saved = strategy.residuals.own_values()
+    return [int(value) for key, value in sorted(saved.items()) if key.endswith(":steps")]
+
+
+def traffic_of_two_lists(both, one):
+    """Steps with gradients of two variables, then of one; the traffic of either kind."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    variables = [_variable(strategy, name=name) for name in ("first", "last")]
+
+    @tf.function
+    def step(count):
+        def replica_step():
+            gradients = [tf.ones(_SHAPE), tf.ones(_SHAPE) if count == 2 else None]
+            reduced = strategy.reduce_gradients(zip(gradients, variables, strict=True))
+            return [gradient for gradient, _ in reduced if gradient is not None]
+
+        return strategy.run(replica_step)
+
+    seen = [strategy.traffic]
+    for count, steps in ((2, both), (1, one)):
+        for _ in range(steps):
+            step(count)
+        seen.append(strategy.traffic)
+    return [after.since(before).steps for before, after in itertools.pairwise(seen)]
+
+
+def traffic_of_a_small_sum(values, steps):
+    """Returns the values that were sent, and the bits a value up and down."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    variable = _variable(strategy, (values,))
+    reduce = _reducer(strategy, variable)
+    for _ in range(steps):
+        reduce(tf.ones([values]))
+    traffic = strategy.traffic
+    return traffic.values_sent, traffic.bits_per_value_up, traffic.bits_per_value_down
 
 
 def non_finite(compression, bad, bad_rank):

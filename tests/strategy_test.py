@@ -161,6 +161,18 @@ class ReductionTest(parameterized.TestCase):
         self.assertLess(loss, 0.5 * unchanged)
 
 
+class TrafficTest(parameterized.TestCase):
+    def test_steps_with_other_variables_count(self):
+        self.assertEqual(one(shared_cluster(2).run(programs.traffic_of_two_lists, 6, 4)), [6, 4])
+
+    def test_small_exact_sums_take_32_bits_up_and_down_in_the_mean_over_workers(self):
+        seen = shared_cluster(3).run(programs.traffic_of_a_small_sum, 300, 20)
+        values, up, down = zip(*seen, strict=True)
+        self.assertEqual(set(values), {2 * 300 * 20 * 2 // 3})
+        for bits in (up, down):
+            self.assertBetween(np.mean(bits), 32, 34)
+
+
 class SmallReductionsTest(parameterized.TestCase):
     """`reduce` of what is no gradient."""
 
@@ -376,6 +388,14 @@ class KerasTest(parameterized.TestCase):
         steps = [steps for _, _, steps in seen]
         self.assertEqual(steps, [steps[0] * i for i in range(1, 5)])
         self.assertLessEqual(variables, 2 * len(names))
+
+    @parameterized.parameters("keras", "tf_keras")
+    def test_steps_are_those_of_the_optimizer_with_or_without_its_first_variable(self, package):
+        cluster = shared_cluster(2)
+        counted = cluster.run(
+            programs.steps_without_the_first_variable, package, tf_gc.ThreeLC(), 3
+        )
+        self.assertEqual(one(counted), [4])
 
     def test_slots_may_go_while_a_thread_looks_at_them(self):
         left = shared_cluster(2).run(programs.restorations_while_variables_go, 200)

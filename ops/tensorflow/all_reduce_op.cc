@@ -53,9 +53,8 @@ absl::Status AllReduceOp::Run(tensorflow::OpKernelContext* context,
     TF_RETURN_IF_ERROR(tf_gc::AllReduce(
         sizes, DefaultTopology(*hop, bytes, session->ranks), session->rank,
         session->ranks, session->round, hop, session->mailbox, &traffic));
-    session->traffic.steps = 1;
+    session->traffic.AddStep(sizes, session->ranks);
     for (size_t v = 0; v < sizes.size(); ++v) {
-      session->traffic.values_sent[v] = traffic[v].values;
       session->traffic.payload_bytes_sent[v] = traffic[v].bytes;
     }
     return absl::OkStatus();

@@ -73,7 +73,14 @@ class Leader:
         # The last plans, and the first step of each.
         self._plans = collections.deque([(0, None)], maxlen=3)
 
-    def hear(self, step: int, reports: Sequence[Report], gains: np.ndarray, times: np.ndarray):
+    def hear(
+        self,
+        step: int,
+        reports: Sequence[Report],
+        gains: np.ndarray,
+        times: np.ndarray,
+        own_times: np.ndarray | None = None,
+    ):
         """Begins to decide, after `decision` has told of these reports.
 
         Args:
@@ -81,8 +88,9 @@ class Leader:
           reports: of all workers.
           gains: float64 [workers, ratios], NaN where they are not known.
           times: when steps have begun, in seconds, that of step s at s mod size; 0 for unknown.
+          own_times: the same of the steps that had the leader's plans; by default all.
         """
-        seconds, used = self._seconds(step, times)
+        seconds, used = self._seconds(step, times, times if own_times is None else own_times)
         self._heard = step
         if self._told != self._plans[-1][1]:
             self._plans.append((step + 1, self._told))
@@ -102,7 +110,7 @@ class Leader:
         self._told = plan
         return decision, plan.choices
 
-    def _seconds(self, step, times):
+    def _seconds(self, step, times, own_times):
         """Returns what steps have taken that ended since the last reports, and what plan they had.
 
         The first step of a plan does not count, nor what was left of the one before.
@@ -113,7 +121,8 @@ class Leader:
         first, used = next((p for p in reversed(self._plans) if p[0] < step), self._plans[0])
         steps = np.arange(max(self._heard, first + 1), step)
         begin, end = times[steps % times.size], times[(steps + 1) % times.size]
-        return list((end - begin)[(begin > 0) & (end > begin)]), used
+        is_own = own_times[steps % times.size] == begin
+        return list((end - begin)[(begin > 0) & (end > begin) & is_own]), used
 
     def _decide(self, step, reports, gains, seconds, used):
         self._reports += 1
