@@ -139,6 +139,7 @@ class Backups:
         self._gather([(0,)])  # from here on other workers delete, too
         for folder in map(self._folder, folders):
             deleted = folder.with_name(f"deleted-{folder.name}")
+            shutil.rmtree(deleted, ignore_errors=True)  # what another program has left of it
             with contextlib.suppress(FileNotFoundError):
                 folder.rename(deleted)  # at once: what has its name is whole
             shutil.rmtree(deleted, ignore_errors=True)

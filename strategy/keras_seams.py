@@ -153,8 +153,8 @@ def _with_paths(grads_and_vars, optimizer):
     return [(gradient, known.get(id(v), v)) for gradient, v in grads_and_vars]
 
 
-# Used here are, in Keras 3.15: _initial_epoch of a model, _enumerate_iterator of an epoch
-# iterator; in tf_keras 2.21: _train_counter, _training_state and _flatten_layers of a model,
+# Used here are, in Keras 3.15: _initial_epoch of a model, _enumerate_iterator and _num_batches of
+# an epoch iterator; in tf_keras 2.21: _train_counter, _training_state, _flatten_layers of a model,
 # _random_generator of a layer, _generator of that, _model, _dataset, _initial_step and
 # _inferred_steps of a data handler.
 def training_state(model):
@@ -195,10 +195,15 @@ def resume(model, epoch, batch):
     """
     if hasattr(model, "_maybe_load_initial_counters_from_ckpt"):
         model._training_state = _Resumption(epoch, batch)
-    else:
-        model._initial_epoch = epoch
-        if batch:
-            _begin_epoch_at(_epoch_iterators[model](), batch)
+        return
+    if batch:
+        # That of `fit`: those of evaluations before have ended.
+        *_, iterator = filter(None, (made() for made in _epoch_iterators[model]))
+        if batch == (iterator.steps_per_epoch or iterator._num_batches):
+            epoch += 1  # an epoch without steps would have no logs
+        else:
+            _begin_epoch_at(iterator, batch)
+    model._initial_epoch = epoch
 
 
 def forget_resumption(model):
@@ -246,7 +251,7 @@ def _leave_out(count, iterator):
         next(iterator, None)
 
 
-# Trainer of Keras 3 -> weak reference to the epoch iterator that it has made last.
+# Trainer of Keras 3 -> weak references to the epoch iterators that it has made last.
 _epoch_iterators = weakref.WeakKeyDictionary()
 
 
@@ -269,7 +274,8 @@ def _begin_epoch_at(epoch_iterator, first):
 def _build_from_local_batch(maybe_symbolic_build):
     def build(trainer, iterator=None, data_batch=None):
         if iterator is not None:
-            _epoch_iterators[trainer] = weakref.ref(iterator)
+            living = [made for made in _epoch_iterators.get(trainer, ()) if made() is not None]
+            _epoch_iterators[trainer] = [*living, weakref.ref(iterator)]
         strategy = trainer._distribute_strategy
         if iterator is None or not hasattr(strategy, "reduce_gradients"):
             return maybe_symbolic_build(trainer, iterator, data_batch)

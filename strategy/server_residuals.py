@@ -57,8 +57,8 @@ class ServerResiduals(internals.Trackable):
         for server, kept in self._kept.items():
             ids = server.retire()
             if ids:
-                kept.remove(ids)
                 self._saved = {n: s for n, s in self._saved.items() if s.variable.id not in ids}
+                kept.remove(ids)
 
     def total(self, name: str) -> tf.Tensor:
         """Returns the sum of a variable's residuals, a float32 tensor.
@@ -123,12 +123,12 @@ class _Kept:
 
     def remove(self, ids):
         """Frees what workers keep of variables."""
-        for worker in range(self._workers):
-            with _if_reached(worker):
-                ops.forget_copies(self.server.local_model(), ids)
         self.saved = [saved for saved in self.saved if saved.variable.id not in ids]
         self._functions.clear()
         self.forget()
+        for worker in range(self._workers):
+            with _if_reached(worker):
+                ops.forget_copies(self.server.local_model(), ids)
 
     def residual(self, variable):
         """Returns the sum over the workers and the open round."""
@@ -253,7 +253,7 @@ def _if_reached(worker):
     try:
         with tf.device(device):
             yield device
-    except tf.errors.UnavailableError:
+    except (tf.errors.UnavailableError, tf.errors.AbortedError):  # the latter of one that is new
         logging.warning("worker %d cannot be reached: what it has kept is lost", worker)
 
 

@@ -71,8 +71,9 @@ class StepsTest(parameterized.TestCase):
         workers = shared_cluster(2).run(
             programs.reduce_with_and_without_the_last, compression, lists, (0, 1)
         )
+        given = sum(of_worker for _, of_worker, _, _ in workers)
         for delivered, _, residual, _ in workers:
-            np.testing.assert_allclose(delivered, sum(given for _, given, _, _ in workers), atol=1e-4)
+            np.testing.assert_allclose(delivered, given, atol=1e-4)
             self.assertFalse(residual.any())
 
     def test_steps_with_other_variables_in_turn_are_measured(self):

@@ -127,6 +127,7 @@ def fit(
     delete=True,
     seed=0,
     is_size_known=True,
+    evaluates=False,
     **backup_arguments,
 ):
     """Trains with backups; returns what it ends with.
@@ -140,11 +141,18 @@ def fit(
       delete: whether to delete the backups at the end.
       seed: of the first weights.
       is_size_known: whether the dataset knows how many batches it has.
+      evaluates: whether a callback in front of that of the backups evaluates the model.
       **backup_arguments: of the callback.
     """
     strategy, model = make_model(compression, seed)
-    steps = []
-    callbacks = [_after_batches(steps.append)]
+    steps, logs = [], []
+    callback = tf.keras.callbacks.LambdaCallback
+    callbacks = [
+        _after_batches(steps.append),
+        callback(on_epoch_end=lambda epoch, of_epoch: logs.append((epoch, "loss" in of_epoch))),
+    ]
+    if evaluates:
+        callbacks.append(callback(on_train_begin=lambda _: model.evaluate(data(), verbose=0)))
     if directory:
         path = os.path.join(directory, str(rank())) if own_directories else directory
         callbacks.append(
@@ -153,7 +161,7 @@ def fit(
     if interrupt:
         callbacks.append(_interrupt(*interrupt))
     model.fit(data(is_size_known), epochs=epochs, verbose=0, callbacks=callbacks)
-    return {"steps": steps, **_state(strategy, model)}
+    return {"steps": steps, "logs": logs, **_state(strategy, model)}
 
 
 def _state(strategy, model):

@@ -57,6 +57,8 @@ class _BackupTest(parameterized.TestCase):
         """Checks that a training went on at a step, and ended as another one did."""
         for ours, theirs in zip(actual, expected, strict=True):
             self.assertEqual(ours["steps"], _STEPS[_STEPS.index(first_step) :])
+            epochs = range(first_step[0], programs.EPOCHS)
+            self.assertEqual(ours["logs"], [(epoch, True) for epoch in epochs])
             for name in ("variables", "residuals", "slots"):
                 np.testing.assert_equal(ours[name], theirs[name])
             self.assertNotEmpty(ours["residuals"])
@@ -80,6 +82,7 @@ class RestartTest(_BackupTest):
 
     @parameterized.named_parameters(
         ("at_an_epoch_keras_3", {}, {}),
+        ("behind_its_last_batch_keras_3", {}, {"save_freq": programs.BATCHES}),
         ("behind_its_last_batch_tf_keras", _LEGACY_KERAS, {"save_freq": programs.BATCHES}),
     )
     def test_it_goes_on(self, environment, arguments):
@@ -89,6 +92,14 @@ class RestartTest(_BackupTest):
         cluster = shared_cluster(2, **environment)
         results = cluster.run(programs.fit, self.directory, tf_gc.ThreeLC(), seed=1, **arguments)
         self.check_same_end(results, uninterrupted(environment, tf_gc.ThreeLC()), (1, 0))
+
+    def test_it_goes_on_within_an_epoch_where_a_callback_evaluates_before(self):
+        arguments = {"save_freq": 3, "evaluates": True}
+        interrupted({}, programs.fit, self.directory, tf_gc.ThreeLC(), (1, 1, 2), **arguments)
+        results = shared_cluster(2).run(
+            programs.fit, self.directory, tf_gc.ThreeLC(), seed=1, **arguments
+        )
+        self.check_same_end(results, uninterrupted({}, tf_gc.ThreeLC()), (1, 1))
 
     def test_it_goes_on_behind_the_last_batch_of_a_dataset_of_unknown_size(self):
         """Of tf_keras, where each worker gets half of every batch, and so twice as many."""
@@ -197,6 +208,13 @@ class WritingTest(_BackupTest):
             programs.fit, self.directory, tf_gc.ThreeLC(), seed=1, save_freq=2, delete=False
         )
         self.check_same_end(results, uninterrupted({}, tf_gc.ThreeLC()), _STEPS[2 * whole])
+
+    def test_what_an_earlier_program_has_not_deleted_is_deleted(self):
+        left = pathlib.Path(self.directory, "deleted-worker-0")
+        left.mkdir()
+        (left / "file").touch()
+        shared_cluster(2).run(programs.fit, self.directory, tf_gc.ThreeLC(), epochs=1)
+        self.assertFalse(os.path.exists(self.directory))
 
     @some_of(True, False)
     def test_the_last_two_are_kept_and_deleted_at_the_end(self, delete):
@@ -328,11 +346,15 @@ class ServersTest(_BackupTest):
             _, saved, _ = cluster.run(programs.fit_on_servers, self.directory, 1, seed=0)
             self.assertGreater(np.abs(saved[-2]).max(), 0)
             restored, _, epochs = cluster.run(programs.fit_on_servers, self.directory, 3, seed=1)
-            error = cluster.outcome(programs.fit_on_servers, self.directory, 3, seed=1, save_freq=2)
+            errors = [
+                cluster.outcome(programs.fit_on_servers, self.directory, 3, seed=1, **arguments)
+                for arguments in ({"save_freq": 2}, {"save_before_preemption": True})
+            ]
         self.assertEqual(epochs, [1, 2])
         for ours, theirs in zip(restored, saved, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-6)
-        self.assertIn("with parameter servers save_freq must be 'epoch'", str(error))
+        for error in errors:
+            self.assertIn("with parameter servers save_freq must be 'epoch'", str(error))
 
 
 class TensorFlowTest(_BackupTest):

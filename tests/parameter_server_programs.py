@@ -991,6 +991,20 @@ def compressor_of_a_half_variable(compression):
     return str(pulled_variable.find(variable).tf_gc_entry.compressor)
 
 
+def save_after_a_restart(directory, compression):
+    """Trains, saves once the file "restarted" is there, and trains on; returns the updates."""
+    directory = pathlib.Path(directory)
+    loop = Loop(compression=compression)
+    loop.push_all([[gaussian(0)]] * 4)
+    (directory / "started").touch()
+    wait_until((directory / "restarted").exists, "a worker is there again")
+    checkpoint = tf.train.Checkpoint(residuals=loop.strategy.residuals, values=loop.variables)
+    checkpoint.write(directory / "checkpoint")
+    loop.push_all([[gaussian(0)]] * 4)
+    checkpoint.write(directory / "checkpoint")
+    return loop.strategy.traffic.updates
+
+
 def write_what_is_not_pulled(directory):
     """Assigns, then restores, three variables, of which workers have a copy of the last one alone.
 

@@ -18,6 +18,7 @@ from tf_gc.strategy import message_pieces
 
 import tf_gc
 from tests.cases import some_of
+from tests.listening import listening
 from tests.waiting import wait_until
 from tf_gc.testing.cluster import WorkerError
 
@@ -860,6 +861,17 @@ class FailureTest(parameterized.TestCase):
             (self._directory / "stop").touch()
             epochs, _ = cluster.result()
         self.assertGreater(epochs[-1]["accuracy"], 0.9)
+
+    def test_a_checkpoint_is_written_though_a_worker_was_restarted_meanwhile(self):
+        with server_clusters.ServerCluster(2) as cluster:
+            cluster.begin(programs.save_after_a_restart, str(self._directory), tf_gc.ThreeLC())
+            self._wait_for_start()
+            cluster.kill("worker", 1)
+            cluster.start("worker", 1)
+            pid = cluster.pids["worker", 1]
+            wait_until(lambda: listening(pid), "the worker listens again")
+            (self._directory / "restarted").touch()
+            self.assertEqual(cluster.result(), 8)
 
     def test_a_killed_server_is_a_clear_error(self):
         with server_clusters.ServerCluster(1) as cluster:

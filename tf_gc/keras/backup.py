@@ -76,8 +76,13 @@ class BackupAndRestore(keras_seams.TfKerasCallback, keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         """Restores the last backup, if there is one."""
         strategy = self.model.distribute_strategy
-        if hasattr(strategy, "push_gradients") and self.save_freq != "epoch":
-            raise ValueError("with parameter servers save_freq must be 'epoch'")
+        # Within an epoch no dataset of parameter servers can be gone on with.
+        if hasattr(strategy, "push_gradients") and (
+            self.save_freq != "epoch" or self.save_before_preemption
+        ):
+            raise ValueError(
+                "with parameter servers save_freq must be 'epoch', and save_before_preemption False"
+            )
         self._backups = Backups(self.backup_dir, strategy)
         with strategy.scope():
             position = self._backups.restore(*keras_seams.training_state(self.model))
