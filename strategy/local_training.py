@@ -136,7 +136,7 @@ class LocalTraining:
         ids = _ids(variables)
         if ids[0] in self._begun:
             return
-        self._check_list(ids)
+        self._check_list(variables)
         self._begun.update(dict.fromkeys(ids, variables[0]))
         self._lists[ids[0]] = ids
         self._firsts[ids[0]] = unwrap(variables[0])
@@ -149,27 +149,44 @@ class LocalTraining:
                 lambda: (),
             )
 
-    def _check_list(self, ids):
+    def _check_list(self, variables):
         """Makes sure that no variable begins a period in a list while it is within one in another.
 
         Between periods an optimizer may get other variables, and a variable another optimizer.
         """
+        ids = _ids(variables)
         if any(ids != others and not set(ids).isdisjoint(others) for others in self._run):
             raise ValueError(
                 "two optimizers of a step share variables: with tf_gc.DiLoCo each variable must "
                 "have one optimizer"
             )
-        for first, variable in list(self._firsts.items()):
-            others = self._lists[first]
-            if ids == others or set(ids).isdisjoint(others):
-                continue
-            steps = self._steps_done([variable])
-            # With several fragments it is the end of a period of one of them only.
-            if steps > 0 and (self._diloco.fragments > 1 or steps % self._diloco.inner_steps):
-                raise ValueError(
-                    "within a period of tf_gc.DiLoCo an optimizer has got other variables: call "
-                    "strategy.synchronize with the former ones before"
-                )
+        known = [first for first, others in self._lists.items() if not set(ids).isdisjoint(others)]
+        if known:
+            have_others = any(
+                self._lists[first] != ids and self._is_within_a_period(self._firsts[first])
+                for first in known
+                if first in self._firsts
+            )
+        else:
+            have_others = self._are_others_than_restored(variables)
+        if have_others:
+            raise ValueError(
+                "within a period of tf_gc.DiLoCo an optimizer has got other variables: call "
+                "strategy.synchronize with the former ones before, in a program that restores a "
+                "checkpoint, too"
+            )
+
+    def _are_others_than_restored(self, variables):
+        """Whether a checkpoint within a period is of a list that is not this one."""
+        counted = [v for v in variables if self._residuals.has_shared(v, "inner_steps")]
+        if not any(map(self._is_within_a_period, counted)):
+            return False
+        return _ids(counted) != _ids(variables[:1]) or not self._have_common_values(variables)
+
+    def _is_within_a_period(self, first):
+        steps = self._steps_done([first])
+        # With several fragments it is the end of a period of one of them only.
+        return steps > 0 and (self._diloco.fragments > 1 or steps % self._diloco.inner_steps > 0)
 
     def _end_step(self, variables):
         ids = _ids(variables)
@@ -212,7 +229,10 @@ class LocalTraining:
         """Whether all have what they were when a period began, in an earlier program."""
         ids = set(_ids(variables))
         have_stepped = any(not ids.isdisjoint(others) for others in self._lists.values())
-        return not have_stepped and all(
+        return not have_stepped and self._have_common_values(variables)
+
+    def _have_common_values(self, variables):
+        return all(
             self._residuals.has_shared(v, "outer_variable")
             for v in variables
             if unwrap(v).dtype.base_dtype in GRADIENT_DTYPES

@@ -137,6 +137,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         keras_seams.redirect()
 
     @property
+    def trains_locally(self) -> bool:
+        """Whether there is a `tf_gc.DiLoCo`."""
+        return bool(self._local_training)
+
+    @property
     def compression(self) -> Policy | None:
         """The `tf_gc.Policy` in force, or None; with DiLoCo that of the outer gradients."""
         return self._compression

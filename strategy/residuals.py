@@ -161,7 +161,9 @@ class Residuals(internals.Trackable):
     def _report_unused(self):
         """Logs, once, that what a checkpoint has is lost, where nothing is compressed."""
         strategy = self._strategy()
-        is_used = strategy.compression is not None and strategy.extended._num_workers > 1
+        is_used = strategy.compression is not None and (
+            strategy.extended._num_workers > 1 or strategy.trains_locally
+        )
         if not is_used and not self._has_reported_unused:
             self._has_reported_unused = True
             restoration.report_without_compression()

@@ -123,14 +123,22 @@ def synchronize(diloco, steps, more):
     return before, after, again, trainer.values()
 
 
-def unfreeze(diloco, steps, synchronize, trained=slice(-1)):
-    """Trains some variables for some steps, by default all but the last; then all for a period."""
+def unfreeze(diloco, steps, synchronize, trained=slice(-1), directory=None):
+    """Trains some variables for some steps, by default all but the last; then all for a period.
+
+    With a directory another program, which restores the first one's checkpoint, trains all.
+    """
     trainer = Trainer(diloco)
     trainer.trained = trained
     for number in range(steps):
         trainer.step(number)
     if synchronize:
         trainer.strategy.synchronize(trainer.variables[trained])
+    if directory:
+        path = f"{directory}/{rank()}/checkpoint"
+        trainer.checkpoint().write(path)
+        trainer = Trainer(diloco)
+        trainer.checkpoint().read(path)
     trainer.trained = slice(None)
     trainer.retrace()
     for number in range(steps, steps + diloco.inner_steps):

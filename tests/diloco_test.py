@@ -202,10 +202,16 @@ class OuterStepTest(parameterized.TestCase):
         {"steps": 4, "synchronize": False},  # at the end of a period
         {"steps": 3, "synchronize": True},
         {"steps": 3, "synchronize": True, "fragments": 2},
+        {"steps": 4, "synchronize": False, "restores": True},
     )
-    def test_variables_may_join_between_periods(self, steps, synchronize, fragments=1):
+    def test_variables_may_join_between_periods(
+        self, steps, synchronize, fragments=1, restores=False
+    ):
         diloco = tf_gc.DiLoCo(2, _AVERAGE, fragments=fragments)
-        results = shared_cluster(2).run(programs.unfreeze, diloco, steps, synchronize)
+        directory = self.create_tempdir().full_path if restores else None
+        results = shared_cluster(2).run(
+            programs.unfreeze, diloco, steps, synchronize, directory=directory
+        )
         gradients = [
             programs.gradient("second", s, w) for s in (steps, steps + 1) for w in range(2)
         ]
@@ -216,13 +222,18 @@ class OuterStepTest(parameterized.TestCase):
         {"steps": 3, "fragments": 1},
         {"steps": 4, "fragments": 2},
         {"steps": 3, "fragments": 1, "trained": slice(1, None)},
+        {"steps": 3, "fragments": 1, "restores": True},
+        {"steps": 3, "fragments": 1, "trained": slice(1, None), "restores": True},
     )
     def test_variables_that_join_within_a_period_are_refused(
-        self, steps, fragments, trained=slice(-1)
+        self, steps, fragments, trained=slice(-1), restores=False
     ):
         diloco = tf_gc.DiLoCo(2, _AVERAGE, fragments=fragments)
+        directory = self.create_tempdir().full_path if restores else None
         with Cluster(2) as cluster:
-            for error in cluster.outcomes(programs.unfreeze, diloco, steps, False, trained):
+            for error in cluster.outcomes(
+                programs.unfreeze, diloco, steps, False, trained, directory
+            ):
                 self.assertIsInstance(error, ValueError)
                 self.assertIn("strategy.synchronize", str(error))
 
