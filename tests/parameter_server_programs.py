@@ -118,6 +118,7 @@ class Loop:
         for gradient, variable in grads_and_vars:
             variable.assign_sub(gradient)
 
+    @tf.autograph.experimental.do_not_convert
     def _end(self):
         """What a step does after it has pushed."""
 
