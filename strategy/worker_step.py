@@ -103,9 +103,7 @@ def pull(server, model, ids):
     with on_worker():
         request = ops.pull_request(model, ids=ids)
     with server.scope():
-        message = ops.pull(
-            server.handle, request, ids=ids, read_after=server.read_after_pulls
-        )
+        message = ops.pull(server.handle, request, ids=ids, read_after=server.read_after_pulls)
         pieces = message_pieces.cut(message, message_pieces.count(shapes))
     with on_worker():
         message = message_pieces.join(pieces)
