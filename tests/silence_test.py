@@ -84,7 +84,7 @@ class StartTest(FaultTest):
             [error] = cluster.end([1])
         logging.info("after %.1f s", time.monotonic() - begin)
         self.assertIsInstance(error, tf.errors.AbortedError)
-        # TensorFlow's words, before and after it has missed the heartbeats of the one that was killed.
+        # TensorFlow's words, before and after it misses the heartbeats of the one that was killed.
         self.assertRegex(error.message, "It has likely restarted|while it is already in error")
 
 
