@@ -279,6 +279,7 @@ class GradientReducer:
                 slots=self._slots(compressor, variables),
                 **(_in_units(entries) if compressor.units == "second_moment" else {}),
                 choice=choice,
+                turn_counter=functools.partial(self._turn_counter, variables),
             )
             with self._sampled(entries, gradients, exchange):
                 if compressor.start_step == 0:
@@ -355,6 +356,10 @@ class GradientReducer:
             for slot, shape in compressor.slot_shapes(tuple(unwrap(variable).shape)).items():
                 slots[slot].append(self._residuals.local(variable, slot, shape))
         return slots
+
+    def _turn_counter(self, variables):
+        # Lists of variables that begin alike are told apart by their lengths.
+        return self._residuals.shared(variables[0], f"turns_{len(variables)}", (), tf.int64)
 
     def _with_residuals(self, entries):
         """Returns the gradients of a bucket, and their residuals."""

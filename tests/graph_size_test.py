@@ -11,7 +11,7 @@ _SHAPES = ((32, 32), (8, 4, 4))
 
 def _nodes(compressor, workers):
     """Returns the ops of a reduction's graph and of the functions it calls."""
-    slots = {}
+    slots, turns = {}, tf.Variable(tf.zeros([], tf.int64))
     for shape in _SHAPES:
         for name, slot_shape in compressor.slot_shapes(shape).items():
             slots.setdefault(name, []).append(tf.Variable(tf.zeros(slot_shape)))
@@ -30,6 +30,7 @@ def _nodes(compressor, workers):
             shapes=_SHAPES,
             slots=slots,
             units=[tf.ones([64]), tf.ones([24])],
+            turn_counter=lambda: turns,
         )
         return compressor.all_reduce(gradients, exchange)
 

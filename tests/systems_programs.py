@@ -133,6 +133,38 @@ def repeated(compressor, values, count, reduce_op="SUM"):
     return np.stack([reducer([value]) for _ in range(count)])
 
 
+def every_other_step(compressor, shape, steps):
+    """Reduces two gradients in even steps, and the first one alone in odd ones.
+
+    They are ones in a part of the rows that no other worker has, and zeros in all others.
+
+    Returns:
+      By variable, what this worker has given, and the sum of its residual.
+    """
+    policy = tf_gc.Policy(default=compressor, min_elements=0)
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=policy)
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(shape), name=name) for name in ("first", "last")]
+    rows = shape[0] // strategy.num_replicas_in_sync
+    own = np.zeros(shape, np.float32)
+    own[rows * rank() : rows * (rank() + 1)] = 1
+
+    @tf.function
+    def step(has_last):
+        def replica_step():
+            gradients = [tf.constant(own), tf.constant(own) if has_last else None]
+            reduced = strategy.reduce_gradients(zip(gradients, variables, strict=True))
+            return [gradient for gradient, _ in reduced if gradient is not None]
+
+        return strategy.run(replica_step)
+
+    for number in range(steps):
+        step(number % 2 == 0)
+    residuals = [strategy.residuals.of(v).values[0].numpy() for v in variables]
+    given = [steps * own.sum(), steps // 2 * own.sum()]
+    return list(zip(given, [float(r.sum()) for r in residuals], strict=True))
+
+
 def traffic(compressor, shape, count):
     """Returns the traffic of some steps with Gaussian gradients, as a dict."""
     reducer = Reducer(compressor, [shape])

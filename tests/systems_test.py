@@ -87,6 +87,14 @@ class OverflowTest(parameterized.TestCase):
         self.assertTrue(np.all(np.isfinite(reduced[1:])))
 
 
+class TurnsTest(parameterized.TestCase):
+    @parameterized.parameters(tf_gc.LocalSteps(2), tf_gc.ARTopK(0.25), tf_gc.ScaleCom(4))
+    def test_variables_without_gradients_in_some_steps_have_their_turns(self, compressor):
+        for worker in shared_cluster(2).run(programs.every_other_step, compressor, (16, 16), 40):
+            for given, waiting in worker:
+                self.assertLess(waiting, given / 2)
+
+
 class ReferenceTest(parameterized.TestCase):
     """Five steps of four workers against NumPy, with the same random draws."""
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -97,6 +97,7 @@ class Exchange:
       squares: for the same compressors by variable this worker's
         `ops.mean_squares`, or [0] if they are not known yet, or not used in this step.
       choice: for `tf_gc.Auto`, what was chosen for this step. Else None.
+      turn_counter: makes the variable that `take_turn` counts in, when first called.
     """
 
     bucket: tf.Tensor
@@ -114,6 +115,7 @@ class Exchange:
     units: Sequence[tf.Tensor] | None = None
     squares: Sequence[tf.Tensor] | None = None
     choice: Choice | None = None
+    turn_counter: Callable[[], tf.Variable] | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -151,6 +153,17 @@ class Exchange:
         key = hashlib.blake2b(text.encode(), digest_size=8).digest()
         key = int.from_bytes(key, "little") & (2**63 - 1)
         return tf.stack([tf.constant(key, tf.int64), tf.cast(self.step, tf.int64)])
+
+    def take_turn(self) -> tf.Tensor:
+        """Returns how often it was called for this bucket before, the same on all workers.
+
+        For what workers, or kinds of steps, do in turn. Steps of the optimizer would not do: a
+        bucket may have gradients in the even ones alone.
+
+        Returns:
+          int64 scalar.
+        """
+        return self.turn_counter().assign_add(1) - 1
 
     def sum(self, values: tf.Tensor, topology: str = "sharded", rows: int = 1) -> tf.Tensor:
         """Adds up float tensors of one shape; every worker gets the same bits.

@@ -32,7 +32,7 @@ class ARTopK(FusedCompressor):
 
     Attributes:
       ratio: the fraction of the values that is sent, in (0, 1], or a schedule.
-      selection: whose indices. "staleness": the workers take turns, step mod N.
+      selection: whose indices. "staleness": the workers take turns.
         "variance": the worker whose k values have the largest sum of squares.
       topology: how the values are reduced: "ring", "tree" or "sharded".
       units: in which values are selected: "gradient", or "second_moment": the
@@ -65,7 +65,7 @@ class ARTopK(FusedCompressor):
 
         count = sparse.count(self.ratio, exchange.size, exchange.step)
         if self.selection == "staleness":
-            root = exchange.step % exchange.workers
+            root = exchange.take_turn() % exchange.workers
             indices = sparse.broadcast_indices(
                 lambda: ops.top_k_indices(sparse.to_compare(values, exchange), count),
                 count,

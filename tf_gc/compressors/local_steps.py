@@ -15,7 +15,7 @@ class LocalSteps(FusedCompressor):
     """Gradients of several steps are added up locally and reduced together ("2 local steps"
     in Lim et al., "3LC", MLSys 2019, section 5.1).
 
-    With the gradient g and the residual e of a worker, and the step t = 0, 1, ...:
+    With the gradient g and the residual e of a worker, and the step t = 0, 1, ... of these variables:
 
         t mod period = period - 1:    sum = sum over the workers of g + e,    e <- 0
         else:                         sum = 0,                                e <- g + e
@@ -41,7 +41,7 @@ class LocalSteps(FusedCompressor):
     def reduce(self, values, exchange):
         zeros = tf.zeros_like(values)
         return tf.cond(
-            exchange.step % self.period == self.period - 1,
+            exchange.take_turn() % self.period == self.period - 1,
             lambda: (exchange.sum(values), zeros),
             lambda: (zeros, values),
         )

@@ -26,7 +26,7 @@ class ScaleCom(FusedCompressor):
     With an overshoot h > 0 what is delivered at I is T + a, where T is the sum and
     a = h min(|T|, mean |T|) sign(T), as if each worker had sent a / N more.
 
-    The leader is worker step mod N. Low-pass filtering, beta < 1, makes the
+    The workers take turns in leading. Low-pass filtering, beta < 1, makes the
     workers' memories, and so their choices, more alike in trainings with large
     batches. Conserved is m / beta: what has been put in is what was delivered,
     plus that.
@@ -68,7 +68,7 @@ class ScaleCom(FusedCompressor):
             lambda: self._select(values, chunks, exchange),
             chunks,
             chunks * self.chunk,
-            exchange.step % exchange.workers,
+            exchange.take_turn() % exchange.workers,
             exchange,
         )
         indices = places % self.chunk * chunks + places // self.chunk if self.strided else places
