@@ -177,7 +177,7 @@ class GradientReducer:
         with tf.device(self._device):
             _where(
                 are_used,
-                lambda: statistics.update(of_squares, 1 / self._workers, _decay(measured)),
+                lambda: statistics.update(of_squares, 1 / self._workers, _decay(measured, step)),
                 lambda: (),
             )
             if with_second_moments:
@@ -472,13 +472,17 @@ def _are_used(entries, squares):
     return tf.reduce_any(used)
 
 
-def _decay(entries):
-    """Returns how much is kept in this step of what units come from."""
+def _decay(entries, step):
+    """Returns how much is kept in this step of what units come from, the same for all variables."""
     choices = {id(entry.choice): entry.choice for entry in entries if entry.choice is not None}
-    if not choices:
-        return DECAY
-    are_fresh = tf.reduce_all([choice.has_fresh_units for choice in choices.values()])
-    return tf.where(are_fresh, QUICK_DECAY, DECAY)
+    decay = DECAY
+    if choices:
+        are_fresh = tf.reduce_all([choice.has_fresh_units for choice in choices.values()])
+        decay = tf.where(are_fresh, QUICK_DECAY, DECAY)
+    systems = [s for e in entries for s in (e.choice.systems if e.choice else (e.compressor,))]
+    if any(system.corrects_units for system in systems):
+        return decay
+    return tf.where(tf.equal(step, 0), 0.0, decay)  # the first squares for all before
 
 
 def _where(condition, then, otherwise):

@@ -133,6 +133,18 @@ def repeated(compressor, values, count, reduce_op="SUM"):
     return np.stack([reducer([value]) for _ in range(count)])
 
 
+def second_moments(compressor, shape, count):
+    """Returns what units come from after each step, the weight last, and the squares of each."""
+    reduce = Reducer(compressor, [shape])
+    slots, squares = [], []
+    for step in range(count):
+        reduce(gradients([shape], step, rank()))
+        slots.append(reduce.slot("second_moment"))
+        of_workers = [gradients([shape], step, worker)[0] ** 2 for worker in range(4)]
+        squares.append(float(np.mean(of_workers)))
+    return slots, squares
+
+
 def every_other_step(compressor, shape, steps):
     """Reduces two gradients in even steps, and the first one alone in odd ones.
 

@@ -87,6 +87,29 @@ class OverflowTest(parameterized.TestCase):
         self.assertTrue(np.all(np.isfinite(reduced[1:])))
 
 
+class UnitsTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (tf_gc.ThreeLC(), True),
+        (tf_gc.EFSignSGD(units="second_moment"), False),
+        (tf_gc.Marsit(units="second_moment"), False),
+    )
+    def test_the_first_squares_count_for_all_before_unless_units_are_corrected(
+        self, compressor, is_corrected
+    ):
+        shape, steps = (48, 64), 3
+        slots, squares = one(
+            shared_cluster(_WORKERS).run(programs.second_moments, compressor, shape, steps)
+        )
+        mean = weight = 0.0
+        for step in range(steps):
+            decay = 0.99 if step or is_corrected else 0.0
+            weight = decay * weight + 1 - decay
+            mean += (1 - decay) / weight * (squares[step] - mean)
+            self.assertAlmostEqual(float(slots[step][-1]), weight, places=5)
+            of_rows = slots[step][: shape[0]]
+            self.assertAlmostEqual(float(of_rows.mean()) / mean, 1, delta=0.01)  # bfloat16
+
+
 class TurnsTest(parameterized.TestCase):
     @parameterized.parameters(tf_gc.LocalSteps(2), tf_gc.ARTopK(0.25), tf_gc.ScaleCom(4))
     def test_variables_without_gradients_in_some_steps_have_their_turns(self, compressor):
