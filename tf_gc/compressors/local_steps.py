@@ -15,7 +15,8 @@ class LocalSteps(FusedCompressor):
     """Gradients of several steps are added up locally and reduced together ("2 local steps"
     in Lim et al., "3LC", MLSys 2019, section 5.1).
 
-    With the gradient g and the residual e of a worker, and the step t = 0, 1, ... of these variables:
+    With the gradient g and the residual e of a worker, and t = 0, 1, ... the steps in which
+    these variables have gradients:
 
         t mod period = period - 1:    sum = sum over the workers of g + e,    e <- 0
         else:                         sum = 0,                                e <- g + e
