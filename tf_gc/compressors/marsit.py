@@ -101,7 +101,7 @@ class Marsit(FusedCompressor):
         if self.full_precision_every == 0:
             return self._signs(values, exchange)
         return tf.cond(
-            exchange.take_turn() % self.full_precision_every == 0,
+            exchange.step % self.full_precision_every == 0,
             lambda: self._full_precision(values, exchange),
             lambda: self._signs(values, exchange),
         )
