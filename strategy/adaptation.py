@@ -50,9 +50,9 @@ _REPORTS_PER_MEASUREMENT = 8
 
 
 class Timeline:
-    """What the adaptations of one optimizer have in common, which may have several.
+    """What the adaptations of one optimizer have in common.
 
-    There is one for each set of variables that have gradients in the same step.
+    It has one adaptation for each set of variables that have gradients in the same step.
 
     Attributes:
       times: when steps have begun, in seconds, that of step s at s mod size; 0 for unknown.

@@ -160,16 +160,12 @@ class LocalTraining:
                 "two optimizers of a step share variables: with tf_gc.DiLoCo each variable must "
                 "have one optimizer"
             )
-        known = [first for first, others in self._lists.items() if not set(ids).isdisjoint(others)]
-        if known:
-            have_others = any(
-                self._lists[first] != ids and self._is_within_a_period(self._firsts[first])
-                for first in known
-                if first in self._firsts
-            )
-        else:
-            have_others = self._are_others_than_restored(variables)
-        if have_others:
+        known = [(self._lists[id_], first) for id_, first in list(self._firsts.items())]
+        known = [(others, first) for others, first in known if not set(ids).isdisjoint(others)]
+        is_refused = any(
+            others != ids and self._is_within_a_period(first) for others, first in known
+        )
+        if is_refused or (not known and self._are_others_than_restored(variables)):
             raise ValueError(
                 "within a period of tf_gc.DiLoCo an optimizer has got other variables: call "
                 "strategy.synchronize with the former ones before, in a program that restores a "
