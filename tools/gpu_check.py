@@ -52,11 +52,11 @@ def main():
     device = Device(libraries.cudart)
     print(f"{device.name()}, seed {arguments.seed}", flush=True)
     session = Session(libraries, device, arguments.seed)
-    families = [importlib.import_module(f"gpu_checks.{name}") for name in family_names()]
+    families = [importlib.import_module(f"gpu_checks.{name}") for name in arguments.families]
     wrong = sum(
         check_family(session, family, size)
         for family in families
-        for size in SMALL_SIZES + MEDIUM_SIZES
+        for size in ([] if arguments.time_only else SMALL_SIZES + MEDIUM_SIZES)
     )
     print(f"{session.compared} outputs compared, {wrong} differ", flush=True)
     if not arguments.check_only:
@@ -75,7 +75,20 @@ def parse_arguments():
     parser.add_argument(
         "--build-only", action="store_true", help="compile and load the libraries: needs no GPU"
     )
-    parser.add_argument("--check-only", action="store_true", help="do not time the kernels")
+    parser.add_argument(
+        "--families",
+        nargs="+",
+        choices=family_names(),
+        default=family_names(),
+        help="files of tools/gpu_checks (default: all)",
+    )
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument("--check-only", action="store_true", help="do not time the kernels")
+    parts.add_argument(
+        "--time-only",
+        action="store_true",
+        help="check the outputs of the large input alone, as under a profiler",
+    )
     parser.add_argument(
         "--seed",
         type=int,

@@ -63,17 +63,21 @@ __global__ void __launch_bounds__(kBlockThreads)
     UnpackKernel(const uint8_t* packed, int64_t size, int64_t n,
                  uint8_t* indices) {
   constexpr int kBytes = kIndices * kBits / 8;
-  const bool packed_aligned = IsAligned(packed, Bytes<kBytes>::kAccess);
-  const bool aligned = IsAligned(indices, kIndices);
-  for (int64_t i = GridThread(); i < CeilDiv(n, kIndices); i += GridThreads()) {
+  __shared__ __align__(16) uint8_t shared[kBlockThreads * kIndices];
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const bool aligned = IsAligned(packed, Bytes<kBytes>::kAccess);
+  // All lanes of a warp take the same turns.
+  for (int64_t i = GridThread(); i - i % 32 < CeilDiv(n, kIndices);
+       i += GridThreads()) {
     const Bytes<kBytes> in =
-        LoadBytes<kBytes>(packed, i * kBytes, size, packed_aligned);
+        LoadBytes<kBytes>(packed, i * kBytes, size, aligned);
     Bytes<kIndices> out;
 #pragma unroll
     for (int k = 0; k < kIndices / 4; ++k) {
       out.words[k] = UnpackQuad<kBits>(Extract<4 * kBits>(in, k));
     }
-    StoreBytes(out, aligned, indices, i * kIndices, n);
+    WarpStoreBytes(out, indices, (i - i % 32) * kIndices, n,
+                   shared + 32 * kIndices * warp);
   }
 }
 

@@ -61,6 +61,35 @@ __device__ inline bool IsAligned(const void* address, int alignment) {
   return AddressModulo16(address) % alignment == 0;
 }
 
+// Makes all bits from `bits` on 0.
+template <int kBytes>
+__device__ inline void Truncate(int bits, Bytes<kBytes>* string) {
+#pragma unroll
+  for (int word = 0; word < Bytes<kBytes>::kWords; ++word) {
+    const int rest = bits - 32 * word;
+    if (rest <= 0) {
+      string->words[word] = 0;
+    } else if (rest < 32) {
+      string->words[word] &= (1u << rest) - 1;
+    }
+  }
+}
+
+// Makes all bytes from byte `begin` on 0xff.
+template <int kBytes>
+__device__ inline void SetFrom(int begin, Bytes<kBytes>* bytes) {
+#pragma unroll
+  for (int word = 0; word < Bytes<kBytes>::kWords; ++word) {
+    const int rest = begin - 4 * word;
+    if (rest < 4) bytes->words[word] |= ~0u << (rest > 0 ? 8 * rest : 0);
+  }
+}
+
+// The word at an address that is aligned to it.
+__device__ inline uint32_t LoadWord(const uint8_t* from) {
+  return *reinterpret_cast<const uint32_t*>(from);
+}
+
 // Loads from[begin ... begin + kBytes - 1]; those from `end` on are 0.
 // `aligned` says that the first of them is so to kAccess.
 template <int kBytes>
@@ -81,6 +110,20 @@ __device__ inline Bytes<kBytes> LoadBytes(const uint8_t* from, int64_t begin,
         bytes.words[b / 4] |= static_cast<uint32_t>(part) << (b % 4 * 8);
       }
     }
+    return bytes;
+  }
+  if (begin >= 3 && begin + kBytes + 7 <= end) {
+    // The aligned words that have them.
+    const int shift = AddressModulo16(from) % 4;
+    from -= shift;
+    uint32_t low = LoadWord(from);
+#pragma unroll
+    for (int word = 0; word < Bytes<kBytes>::kWords; ++word) {
+      const uint32_t high = LoadWord(from + 4 * word + 4);
+      bytes.words[word] = __funnelshift_r(low, high, 8 * shift);
+      low = high;
+    }
+    Truncate(8 * kBytes, &bytes);
     return bytes;
   }
   const int count = TileSize(begin, kBytes, end);
@@ -145,26 +188,12 @@ __device__ inline void Insert(uint32_t value, int k, Bytes<kBytes>* string) {
   }
 }
 
-// Makes all bits from `bits` on 0.
-template <int kBytes>
-__device__ inline void Truncate(int bits, Bytes<kBytes>* string) {
-#pragma unroll
-  for (int word = 0; word < Bytes<kBytes>::kWords; ++word) {
-    const int rest = bits - 32 * word;
-    if (rest <= 0) {
-      string->words[word] = 0;
-    } else if (rest < 32) {
-      string->words[word] &= (1u << rest) - 1;
-    }
-  }
-}
-
 // ---- Bytes of a warp --------------------------------------------------------
 
 // Stores kBytes bytes of every lane, from to[begin] on, one lane's behind those
 // of the lane before, but for those from `end` on. All lanes must call it, with
 // the same `to`, `begin`, `end` and `shared`: 32 kBytes of the warp's, aligned
-// to 4 bytes.
+// to 16 bytes.
 template <int kBytes>
 __device__ inline void WarpStoreBytes(const Bytes<kBytes>& bytes, uint8_t* to,
                                       int64_t begin, int64_t end,
@@ -172,23 +201,31 @@ __device__ inline void WarpStoreBytes(const Bytes<kBytes>& bytes, uint8_t* to,
   constexpr int kAccess = Bytes<kBytes>::kAccess;
   constexpr int kSize = 32 * kBytes;
   const int lane = static_cast<int>(threadIdx.x % 32);
-  if constexpr (kAccess == kBytes) {
+  if (kAccess == kBytes && IsAligned(to, kAccess)) {
     // Nothing is gained by sharing.
-    StoreBytes(bytes, IsAligned(to, kAccess), to, begin + kBytes * lane, end);
+    StoreBytes(bytes, true, to, begin + kBytes * lane, end);
     return;
   }
   StoreBytes(bytes, true, shared, kBytes * lane, kSize);
   __syncwarp();
   to += begin;
-  if (begin + kSize <= end && IsAligned(to, 4)) {
+  if (begin + kSize <= end) {
+    // Words where `to` is aligned to them, and up to 4 bytes around them.
+    const int head = (4 - AddressModulo16(to) % 4) % 4;
 #pragma unroll
     for (int b = 0; b < kSize; b += 128) {
       const int i = b + 4 * lane;
-      if (i < kSize) {
-        uint32_t word;
-        memcpy(&word, __builtin_assume_aligned(shared + i, 4), 4);
-        memcpy(__builtin_assume_aligned(to + i, 4), &word, 4);
+      if (i + head + 4 <= kSize) {
+        uint32_t word = LoadWord(shared + i);
+        if (head != 0) {
+          word = __funnelshift_r(word, LoadWord(shared + i + 4), 8 * head);
+        }
+        memcpy(__builtin_assume_aligned(to + i + head, 4), &word, 4);
       }
+    }
+    if (head != 0 && lane < 4) {
+      const int i = lane < head ? lane : kSize - 4 + lane;
+      to[i] = shared[i];
     }
   } else {
     const int count = TileSize(begin, kSize, end);

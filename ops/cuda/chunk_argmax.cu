@@ -47,15 +47,15 @@ __device__ inline Candidate FindBest(const float* values, int64_t begin,
       best = {magnitude, static_cast<uint32_t>(i)};
     }
   };
-  int64_t i = begin + lane;
-  for (; i + (kLoads - 1) * kLanes < end; i += kLoads * kLanes) {
+  for (int64_t i = begin + lane; i < end; i += kLoads * kLanes) {
     float loaded[kLoads];
 #pragma unroll
-    for (int k = 0; k < kLoads; ++k) loaded[k] = values[i + k * kLanes];
+    for (int k = 0; k < kLoads; ++k) {
+      loaded[k] = i + k * kLanes < end ? values[i + k * kLanes] : 0;
+    }
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) join(i + k * kLanes, loaded[k]);
   }
-  for (; i < end; i += kLanes) join(i, values[i]);
 #pragma unroll
   for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) {
     const uint32_t magnitude = __shfl_xor_sync(~0u, best.magnitude, lanes);
@@ -76,7 +76,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t segment = GridThread() / kLanes;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const bool exists = segment < chunks.segments;
-  const int64_t chunk = exists ? segment / chunks.segments_of_chunk : 0;
+  // (A division of 64-bit numbers takes longer than all the rest.)
+  const int64_t chunk =
+      exists ? static_cast<uint32_t>(segment) /
+                   static_cast<uint32_t>(chunks.segments_of_chunk)
+             : 0;
   const int64_t begin =
       exists ? chunk * chunks.chunk +
                    (segment - chunk * chunks.segments_of_chunk) * chunks.segment

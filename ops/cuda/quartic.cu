@@ -1,3 +1,4 @@
+#include "ops/cuda/bit_packing_inl.h"
 #include "ops/cuda/find.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/quartic.h"
@@ -6,9 +7,8 @@
 namespace tf_gc::cuda {
 namespace {
 
-// The quartic bytes of a block. The five partitions have any alignment, so
-// tiles go through shared memory to be read and written 16 bytes at once.
-constexpr int kTile = 2048;
+// The quartic bytes of a thread, side by side in a warp.
+constexpr int kBytes = 16;
 
 // ---- Validation -------------------------------------------------------------
 
@@ -29,86 +29,76 @@ struct CheckPadding {
 
 // ---- Encoding ---------------------------------------------------------------
 
-// Four bytes of shared memory at any address, of which the eight from the last
-// aligned one on can be read.
-__device__ inline uint32_t LoadWord(const uint8_t* shared) {
-  const int shift = AddressModulo16(shared) % 4;
-  const uint8_t* const aligned = shared - shift;
-  uint32_t low, high;
-  __builtin_memcpy(&low, __builtin_assume_aligned(aligned, 4), 4);
-  __builtin_memcpy(&high, __builtin_assume_aligned(aligned + 4, 4), 4);
-  return __funnelshift_r(low, high, 8 * shift);
-}
-
 __global__ void __launch_bounds__(kBlockThreads)
     EncodeKernel(const int8_t* ternary, int64_t n, int64_t partition,
                  uint8_t* quartic) {
-  // LoadWord reads up to 7 bytes more.
-  __shared__ __align__(16) uint8_t in[5][StagingSize(kTile + 7)];
-  __shared__ __align__(16) uint8_t out[StagingSize(kTile)];
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTile;
-  const int size = TileSize(begin, kTile, partition);
-  const uint8_t* staged[5];
+  __shared__ __align__(16) uint8_t shared[kBlockThreads * kBytes];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t begin = kBytes * GridThread();
+  const uint8_t* const bytes = reinterpret_cast<const uint8_t*>(ternary);
+  Bytes<kBytes> in[5];
+#pragma unroll
   for (int j = 0; j < 5; ++j) {
     const int64_t first = j * partition + begin;
-    const int count = TileSize(first, size, n);
-    const uint8_t* const from =
-        reinterpret_cast<const uint8_t*>(ternary) + first;
-    uint8_t* const to = Staging(in[j], from);
-    BlockCopy(from, count, to);
+    in[j] =
+        LoadBytes<kBytes>(bytes, first, n, IsAligned(bytes + first, kBytes));
     // Padding has the digit 0, as -1 has.
-    for (int i = count + static_cast<int>(threadIdx.x); i < size;
-         i += kBlockThreads) {
-      to[i] = 0xff;
-    }
-    staged[j] = to;
+    if (first + kBytes > n) SetFrom(TileSize(first, kBytes, n), &in[j]);
   }
-  __syncthreads();
-  uint8_t* const to = Staging(out, quartic + begin);
-  for (int i = 4 * static_cast<int>(threadIdx.x); i < size;
-       i += 4 * kBlockThreads) {
-    // Four bytes at once: no digit, and no sum up to 242, carries into the
-    // next.
-    uint32_t sums = 0;
-    for (int j = 0; j < 5; ++j) {
-      const uint32_t digits =
-          (LoadWord(staged[j] + i) & 0x03030303u) + 0x01010101u;
-      sums = 3 * sums + (digits & 0x03030303u);
-    }
-    for (int k = 0; k < 4 && i + k < size; ++k) {
-      to[i + k] = static_cast<uint8_t>(sums >> (8 * k));
+  Bytes<kBytes> out;
+#pragma unroll
+  for (int j = 0; j < 5; ++j) {
+#pragma unroll
+    for (int word = 0; word < kBytes / 4; ++word) {
+      // Four bytes at once: no digit, and no sum up to 242, carries into the
+      // next.
+      const uint32_t digits = (in[j].words[word] & 0x03030303u) + 0x01010101u;
+      out.words[word] = 3 * out.words[word] + (digits & 0x03030303u);
     }
   }
-  __syncthreads();
-  BlockCopy(to, size, quartic + begin);
+  WarpStoreBytes(out, quartic, begin - kBytes * (thread % 32), partition,
+                 shared + kBytes * (thread - thread % 32));
 }
 
 // ---- Decoding ---------------------------------------------------------------
 
+// Divides two bytes, bits 0 to 7 and 16 to 23, by 3; returns what is left.
+__device__ inline uint32_t DivideBy3(uint32_t* pair) {
+  const uint32_t third = *pair * 171 >> 9 & 0x007f007fu;
+  const uint32_t rest = *pair - 3 * third;
+  *pair = third;
+  return rest;
+}
+
 __global__ void __launch_bounds__(kBlockThreads)
     DecodeKernel(const uint8_t* quartic, int64_t n, int64_t partition,
                  int8_t* ternary) {
-  __shared__ __align__(16) uint8_t in[StagingSize(kTile)];
-  __shared__ __align__(16) uint8_t out[5][StagingSize(kTile)];
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTile;
-  const int size = TileSize(begin, kTile, partition);
-  uint8_t* const staged = Staging(in, quartic + begin);
-  BlockCopy(quartic + begin, size, staged);
-  __syncthreads();
-  uint8_t* to[5];
-  for (int j = 0; j < 5; ++j) {
-    to[j] = Staging(out[j], ternary + j * partition + begin);
+  __shared__ __align__(16) uint8_t shared[kBlockThreads * kBytes];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t begin = kBytes * GridThread();
+  const Bytes<kBytes> in =
+      LoadBytes<kBytes>(quartic, begin, partition, IsAligned(quartic, kBytes));
+  uint32_t pairs[kBytes / 4][2];
+#pragma unroll
+  for (int word = 0; word < kBytes / 4; ++word) {
+    pairs[word][0] = in.words[word] & 0x00ff00ffu;
+    pairs[word][1] = in.words[word] >> 8 & 0x00ff00ffu;
   }
-  for (int i = static_cast<int>(threadIdx.x); i < size; i += kBlockThreads) {
-    int values[5];
-    QuarticValues(staged[i], values);
-    for (int j = 0; j < 5; ++j) to[j][i] = static_cast<uint8_t>(values[j]);
-  }
-  __syncthreads();
-  for (int j = 0; j < 5; ++j) {
-    const int64_t first = j * partition + begin;
-    BlockCopy(to[j], TileSize(first, size, n),
-              reinterpret_cast<uint8_t*>(ternary) + first);
+#pragma unroll
+  for (int j = 4; j >= 0; --j) {
+    Bytes<kBytes> out;
+#pragma unroll
+    for (int word = 0; word < kBytes / 4; ++word) {
+      const uint32_t digits =
+          DivideBy3(&pairs[word][0]) | DivideBy3(&pairs[word][1]) << 8;
+      // Each byte less 1.
+      out.words[word] = ((digits | 0x80808080u) - 0x01010101u) ^ 0x80808080u;
+    }
+    const int64_t first = j * partition;
+    WarpStoreBytes(out, reinterpret_cast<uint8_t*>(ternary) + first,
+                   begin - kBytes * (thread % 32),
+                   partition < n - first ? partition : n - first,
+                   shared + kBytes * (thread - thread % 32));
   }
 }
 
@@ -126,8 +116,8 @@ int tf_gc_cuda_find_non_ternary(const int8_t* ternary, int64_t n,
 int tf_gc_cuda_quartic_encode(const int8_t* ternary, int64_t n,
                               uint8_t* quartic, void* stream) {
   const int64_t partition = QuarticSize(n);
-  return Launch(EncodeKernel, CeilDiv(partition, kTile), kBlockThreads, stream,
-                ternary, n, partition, quartic);
+  return Launch(EncodeKernel, CeilDiv(partition, kBytes * kBlockThreads),
+                kBlockThreads, stream, ternary, n, partition, quartic);
 }
 
 int tf_gc_cuda_find_non_quartic(const uint8_t* quartic, int64_t n,
@@ -142,6 +132,6 @@ int tf_gc_cuda_find_non_quartic(const uint8_t* quartic, int64_t n,
 int tf_gc_cuda_quartic_decode(const uint8_t* quartic, int64_t n,
                               int8_t* ternary, void* stream) {
   const int64_t partition = QuarticSize(n);
-  return Launch(DecodeKernel, CeilDiv(partition, kTile), kBlockThreads, stream,
-                quartic, n, partition, ternary);
+  return Launch(DecodeKernel, CeilDiv(partition, kBytes * kBlockThreads),
+                kBlockThreads, stream, quartic, n, partition, ternary);
 }

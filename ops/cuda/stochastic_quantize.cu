@@ -62,51 +62,83 @@ __device__ inline float Uniform(const PhiloxWords& block, int k) {
   return __uint_as_float(bits) - (128 - 1.0f / (1 << 17));
 }
 
+// What a block of threads looks up.
+template <int kSteps>
+struct Lookup {
+  static constexpr int kSize = 1 << kSteps;
+
+  Gap gaps[kSize];
+  // The lows of many gaps as a search tree: node 1 is its root, the children of
+  // node i are 2 i and 2 i + 1. Nodes of one step lie side by side, in
+  // different banks of the shared memory, where those of gaps[] share a few.
+  static constexpr bool kHasTree = kSteps > 5;
+  float tree[kHasTree ? kSize : 1];
+};
+
 // The quantiser of a block of threads: a search of kSteps steps.
 template <int kSteps>
 class Quantizer {
  public:
   static constexpr int kSize = 1 << kSteps;
 
-  // All threads of the block must call it. `gaps` are kSize of them, shared.
-  __device__ Quantizer(const Levels<kSteps>& levels, Gap* gaps)
-      : gaps_(gaps),
+  // All threads of the block must call it. `lookup` is shared.
+  __device__ Quantizer(const Levels<kSteps>& levels, Lookup<kSteps>* lookup)
+      : lookup_(lookup),
         lowest_(levels.values[0]),
         highest_(levels.values[levels.count - 1]) {
     const int z = static_cast<int>(threadIdx.x);
     if (z < kSize) {
       // The search never goes on to what is not below another level.
       const bool is_gap = z < levels.count - 1;
-      const float low = levels.values[z];
-      gaps[z].low = is_gap ? low : __uint_as_float(0x7f800000);
-      gaps[z].size = is_gap ? levels.values[z + 1] - low : 0;
+      const float low = is_gap ? levels.values[z] : __uint_as_float(0x7f800000);
+      lookup->gaps[z] = {low, is_gap ? levels.values[z + 1] - low : 0};
+      // z = step (2 k + 1) is in the middle of the node's gaps, which are 2
+      // step.
+      if (Lookup<kSteps>::kHasTree && z != 0) {
+        const int step = z & -z;
+        lookup->tree[kSize / 2 / step + z / (2 * step)] = low;
+      }
     }
     __syncthreads();
-    middle_ = gaps[kSize / 2].low;
+    middle_ = lookup->gaps[kSize / 2].low;
   }
 
   // sizeof(Gap) times the index.
   __device__ uint32_t Index(float value, float uniform) const {
     // NaN becomes the lowest.
     const float v = fminf(fmaxf(value, lowest_), highest_);
-    // The place of gap z in bytes, which spares a product in each step.
-    uint32_t place = middle_ <= v ? sizeof(Gap) * (kSize / 2) : 0;
+    // The place of a gap or node in bytes, which spares a product in each step.
+    const bool is_above = middle_ <= v;
+    uint32_t place;
+    if constexpr (Lookup<kSteps>::kHasTree) {
+      place = sizeof(float) * (is_above ? 3 : 2);
 #pragma unroll
-    for (int step = kSize / 4; step > 0; step /= 2) {
-      if (At(place)[step].low <= v) place += sizeof(Gap) * step;
+      for (int step = 1; step < kSteps; ++step) {
+        place = 2 * place + (At(lookup_->tree, place) <= v ? sizeof(float) : 0);
+      }
+      place = place * (sizeof(Gap) / sizeof(float)) - sizeof(Gap) * kSize;
+    } else {
+      place = is_above ? sizeof(Gap) * (kSize / 2) : 0;
+#pragma unroll
+      for (int step = kSize / 4; step > 0; step /= 2) {
+        if (At(lookup_->gaps + step, place).low <= v) {
+          place += sizeof(Gap) * step;
+        }
+      }
     }
-    const Gap gap = *At(place);
+    const Gap gap = At(lookup_->gaps, place);
     if (v - gap.low > uniform * gap.size) place += sizeof(Gap);
     return place;
   }
 
  private:
-  __device__ const Gap* At(uint32_t place) const {
-    return reinterpret_cast<const Gap*>(
-        reinterpret_cast<const unsigned char*>(gaps_) + place);
+  template <typename T>
+  static __device__ T At(const T* array, uint32_t place) {
+    return *reinterpret_cast<const T*>(
+        reinterpret_cast<const unsigned char*>(array) + place);
   }
 
-  const Gap* gaps_;
+  const Lookup<kSteps>* lookup_;
   float lowest_;
   float highest_;
   float middle_;
@@ -117,9 +149,9 @@ __global__ void __launch_bounds__(kBlockThreads)
     QuantizeKernel(const float* values, int64_t n, Levels<kSteps> levels,
                    Seed seed, int64_t first_block, uint8_t* packed,
                    int64_t size) {
-  __shared__ Gap gaps[1 << kSteps];
+  __shared__ Lookup<kSteps> lookup;
   __shared__ __align__(16) uint8_t shared[kBlockThreads * kBits];
-  const Quantizer<kSteps> quantizer(levels, gaps);
+  const Quantizer<kSteps> quantizer(levels, &lookup);
   const int warp = static_cast<int>(threadIdx.x / 32);
   const bool aligned = IsAligned(values, 16);
   // All lanes of a warp take the same turns.

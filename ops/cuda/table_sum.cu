@@ -26,9 +26,10 @@ __global__ void __launch_bounds__(kBlockThreads)
               Table<kBits> table, const T* accumulator, T* sums) {
   constexpr int kLanes = 16 / sizeof(T);
   constexpr int kBytes = kLanes * kBits / 8;
-  __shared__ uint16_t shared[1 << kBits];
+  __shared__ uint16_t terms_of[1 << kBits];
+  __shared__ __align__(16) uint8_t shared[kBlockThreads * 16];
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread < 1 << kBits) shared[thread] = table.values[thread];
+  if (thread < 1 << kBits) terms_of[thread] = table.values[thread];
   __syncthreads();
 
   const uint8_t* const accumulator_bytes =
@@ -37,8 +38,9 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t total_bytes = n * static_cast<int64_t>(sizeof(T));
   const bool packed_aligned = IsAligned(packed, Bytes<kBytes>::kAccess);
   const bool accumulator_aligned = IsAligned(accumulator, 16);
-  const bool sums_aligned = IsAligned(sums, 16);
-  for (int64_t i = GridThread(); i < CeilDiv(n, kLanes); i += GridThreads()) {
+  // All lanes of a warp take the same turns.
+  for (int64_t i = GridThread(); i - i % 32 < CeilDiv(n, kLanes);
+       i += GridThreads()) {
     const Bytes<kBytes> in =
         LoadBytes<kBytes>(packed, i * kBytes, size, packed_aligned);
     Bytes<16> out = LoadBytes<16>(accumulator_bytes, i * 16, total_bytes,
@@ -47,13 +49,14 @@ __global__ void __launch_bounds__(kBlockThreads)
 #pragma unroll
     for (int k = 0; k < kLanes; ++k) {
       const uint32_t index = Extract<kBits>(in, k) & ((1u << kBits) - 1);
-      Insert<8 * static_cast<int>(sizeof(T))>(shared[index], k, &terms);
+      Insert<8 * static_cast<int>(sizeof(T))>(terms_of[index], k, &terms);
     }
 #pragma unroll
     for (int word = 0; word < 4; ++word) {
       out.words[word] = AddLanes<T>(out.words[word], terms.words[word]);
     }
-    StoreBytes(out, sums_aligned, sum_bytes, i * 16, total_bytes);
+    WarpStoreBytes(out, sum_bytes, (i - i % 32) * 16, total_bytes,
+                   shared + 16 * (thread - thread % 32));
   }
 }
 

@@ -198,9 +198,9 @@ __global__ void __launch_bounds__(kBlockThreads, kCount == 1 ? 3 : 2)
   __syncthreads();
   BlockCopy(tile, size, quartic + begin);
   const int first = kThreadBytes * thread;
+  const auto bytes = LoadBytes<kThreadBytes>(tile, first, kQuarticTile, true);
   const Runs<int> runs = Reduce(storage).Reduce(
-      RunsOfBytes(tile + first, TileSize(first, kThreadBytes, size)),
-      AppendRuns());
+      RunsOfBytes(bytes, TileSize(first, kThreadBytes, size)), AppendRuns());
   if (thread == 0) {
     tiles[blockIdx.x] = {runs.leading, runs.trailing, runs.codes};
   }
@@ -332,7 +332,8 @@ int Decode(const uint8_t* payload, int64_t size, float scale, int64_t n,
   auto kernel = DecodeKernel<Sink, 1>;
   if (values == nullptr) {
     kernel = DecodeKernel<Sink, 0>;
-  } else if (IsAligned(values) && partition % kVector == 0) {
+  } else if (Sink::kReads && IsAligned(values) && partition % kVector == 0) {
+    // (Where nothing is read, single values are faster.)
     kernel = DecodeKernel<Sink, kVector>;
   }
   return Launch(kernel, QuarticTiles(partition), kBlockThreads, stream, payload,

@@ -11,76 +11,73 @@ namespace {
 
 // ---- Encoding ---------------------------------------------------------------
 
-// Zeros behind a byte that decide how long its run's code is.
-constexpr int kLookahead = 16;
-
 __global__ void __launch_bounds__(kBlockThreads)
     SummarizeKernel(const uint8_t* quartic, int64_t m, Runs<int64_t>* tiles) {
   using Reduce = cub::BlockReduce<Runs<int>, kBlockThreads>;
   __shared__ typename Reduce::TempStorage storage;
-  __shared__ __align__(16) uint8_t staging[StagingSize(kQuarticTile)];
-  const int64_t begin = blockIdx.x * int64_t{kQuarticTile};
-  const int size = TileSize(begin, kQuarticTile, m);
-  uint8_t* const bytes = Staging(staging, quartic + begin);
-  BlockCopy(quartic + begin, size, bytes);
-  __syncthreads();
-  const int first = kThreadBytes * static_cast<int>(threadIdx.x);
+  const int64_t begin = kThreadBytes * GridThread();
+  const Bytes<kThreadBytes> bytes = LoadBytes<kThreadBytes>(
+      quartic, begin, m, IsAligned(quartic, kThreadBytes));
   const Runs<int> runs = Reduce(storage).Reduce(
-      RunsOfBytes(bytes + first, TileSize(first, kThreadBytes, size)),
-      AppendRuns());
+      RunsOfBytes(bytes, TileSize(begin, kThreadBytes, m)), AppendRuns());
   if (threadIdx.x == 0) {
     tiles[blockIdx.x] = {runs.leading, runs.trailing, runs.codes};
   }
 }
+
+struct Max {
+  __device__ int operator()(int a, int b) const { return a > b ? a : b; }
+};
 
 // Encodes the block's tile, before which are the runs prefixes[blockIdx.x].
 __global__ void __launch_bounds__(kBlockThreads)
     EncodeKernel(const uint8_t* quartic, int64_t m,
                  const Runs<int64_t>* prefixes, uint8_t* encoded,
                  int64_t* encoded_size) {
-  using Scan = cub::BlockScan<Runs<int>, kBlockThreads>;
-  __shared__ typename Scan::TempStorage storage;
-  __shared__ __align__(16) uint8_t in[StagingSize(kQuarticTile + kLookahead)];
+  using Scan = cub::BlockScan<int, kBlockThreads, cub::BLOCK_SCAN_WARP_SCANS>;
+  __shared__ typename Scan::TempStorage last_storage, code_storage;
   __shared__ __align__(16) uint8_t out[StagingSize(kQuarticTile)];
   const int thread = static_cast<int>(threadIdx.x);
-  const int64_t begin = blockIdx.x * int64_t{kQuarticTile};
-  const int size = TileSize(begin, kQuarticTile, m);
-  const int readable = TileSize(begin, kQuarticTile + kLookahead, m);
-  uint8_t* const bytes = Staging(in, quartic + begin);
-  BlockCopy(quartic + begin, readable, bytes);
-  // Behind the last byte is no zero.
-  for (int i = readable + thread; i < size + kLookahead; i += kBlockThreads) {
-    bytes[i] = 0;
+  const int first = kThreadBytes * thread;  // Of the tile's bytes.
+  const int64_t begin = kThreadBytes * GridThread();
+  const bool aligned = IsAligned(quartic, kThreadBytes);
+  const auto bytes = LoadBytes<kThreadBytes>(quartic, begin, m, aligned);
+  const uint32_t zeros = ZeroMask(bytes);
+  const int count = TileSize(begin, kThreadBytes, m);
+  const uint32_t others = ~zeros & ((1u << count) - 1);
+  // Those of the bytes behind decide how long the last run's code is.
+  uint32_t behind = __shfl_down_sync(~0u, zeros, 1);
+  if (thread % 32 == 31) {
+    behind = ZeroMask(
+        LoadBytes<kThreadBytes>(quartic, begin + kThreadBytes, m, aligned));
   }
-  __syncthreads();
 
   const Runs<int64_t> prefix = prefixes[blockIdx.x];
   const int64_t offset = CodesOfRun(prefix.leading) + prefix.codes;
   const int64_t run_before =
       prefix.trailing < 0 ? prefix.leading : prefix.trailing;
   // A run's codes repeat: it is enough to know the rest.
-  const int rest = static_cast<int>(run_before % kLongestRun);
-  const Runs<int> initial = {0, rest, CodesOfRun(rest)};
-  const int first = kThreadBytes * thread;
-  const int count = TileSize(first, kThreadBytes, size);
-  Runs<int> before, tile;
-  Scan(storage).ExclusiveScan(RunsOfBytes(bytes + first, count), before,
-                              initial, AppendRuns(), tile);
-  const int codes = AppendRuns()(initial, tile).codes - initial.codes;
+  const int before_tile = -1 - static_cast<int>(run_before % kLongestRun);
+  // The last byte that is not a zero.
+  const int last =
+      others == 0 ? before_tile : first + 31 - __clz(static_cast<int>(others));
+  int last_before, codes_before, codes;
+  Scan(last_storage).ExclusiveScan(last, last_before, before_tile, Max());
+  const int run = (first - 1 - last_before) % kLongestRun;
+  const uint32_t starts = others | CodeStarts(zeros, run);
+  Scan(code_storage).ExclusiveSum(__popc(starts), codes_before, codes);
 
   uint8_t* const to = Staging(out, encoded + offset);
-  uint8_t* next = to + before.codes - initial.codes;
-  int run = before.trailing;
-  for (int i = first; i < first + count; ++i) {
-    if (bytes[i] != kZeroByte) {
-      *next++ = bytes[i];
-      run = 0;
-    } else if (run++ % kLongestRun == 0) {
-      int length = 1;
-      while (length < kLongestRun && bytes[i + length] == kZeroByte) ++length;
-      *next++ =
-          static_cast<uint8_t>(length == 1 ? kZeroByte : kRunBase + length);
-    }
+  uint8_t* next = to + codes_before;
+  const uint32_t ahead = zeros | behind << kThreadBytes;
+#pragma unroll
+  for (int i = 0; i < kThreadBytes; ++i) {
+    if ((starts >> i & 1) == 0) continue;
+    uint32_t code = bytes.words[i / 4] >> (i % 4 * 8);
+    const int length =
+        __ffs(static_cast<int>(~(ahead >> i) | 1u << kLongestRun)) - 1;
+    if (length > 1) code = static_cast<uint32_t>(kRunBase + length);
+    *next++ = static_cast<uint8_t>(code);
   }
   __syncthreads();
   BlockCopy(to, codes, encoded + offset);
@@ -90,35 +87,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // ---- Decoding ---------------------------------------------------------------
 
-// Codes of a block, and of each of its threads.
-constexpr int kCodeTile = 4096;
-constexpr int kThreadCodes = kCodeTile / kBlockThreads;
-
-// The codes of the block's tile, of which the calling thread's are
-// [first, first + count).
-struct ThreadCodes {
-  const uint8_t* codes;
-  int first;
-  int count;
-
-  __device__ ThreadCodes(const uint8_t* encoded, int64_t size,
-                         uint8_t* staging) {
-    const int64_t begin = blockIdx.x * int64_t{kCodeTile};
-    const int tile = TileSize(begin, kCodeTile, size);
-    uint8_t* const copy = Staging(staging, encoded + begin);
-    BlockCopy(encoded + begin, tile, copy);
-    __syncthreads();
-    codes = copy;
-    first = kThreadCodes * static_cast<int>(threadIdx.x);
-    count = TileSize(first, kThreadCodes, tile);
-  }
-
-  __device__ int Length() const {
-    int length = 0;
-    for (int i = first; i < first + count; ++i) length += CodeLength(codes[i]);
-    return length;
-  }
-};
+// Codes of a block.
+constexpr int kCodeTile = ThreadCodes::kCount * kBlockThreads;
 
 // The quartic bytes of each tile of codes; if asked for, *total += them.
 __global__ void __launch_bounds__(kBlockThreads)
@@ -126,8 +96,7 @@ __global__ void __launch_bounds__(kBlockThreads)
               int64_t* total) {
   using Reduce = cub::BlockReduce<int, kBlockThreads>;
   __shared__ typename Reduce::TempStorage storage;
-  __shared__ __align__(16) uint8_t staging[StagingSize(kCodeTile)];
-  const ThreadCodes codes(encoded, size, staging);
+  const ThreadCodes codes(encoded, blockIdx.x * int64_t{kCodeTile}, size);
   const int length = Reduce(storage).Sum(codes.Length());
   if (threadIdx.x != 0) return;
   if (lengths != nullptr) lengths[blockIdx.x] = length;
@@ -142,22 +111,29 @@ __global__ void __launch_bounds__(kBlockThreads)
 __global__ void __launch_bounds__(kBlockThreads)
     FindStartsKernel(const uint8_t* encoded, int64_t size, int64_t m,
                      ZeroRunIndex index, int64_t* used) {
-  using Scan = cub::BlockScan<int, kBlockThreads>;
+  using Scan = cub::BlockScan<int, kBlockThreads, cub::BLOCK_SCAN_WARP_SCANS>;
   __shared__ typename Scan::TempStorage storage;
-  __shared__ __align__(16) uint8_t staging[StagingSize(kCodeTile)];
-  const ThreadCodes codes(encoded, size, staging);
+  const int64_t begin = blockIdx.x * int64_t{kCodeTile};
+  const ThreadCodes codes(encoded, begin, size);
+  const int length = codes.Length();
   int before;
-  Scan(storage).ExclusiveSum(codes.Length(), before);
+  Scan(storage).ExclusiveSum(length, before);
   int64_t position = index.positions[blockIdx.x] + before;
-  for (int i = codes.first; i < codes.first + codes.count; ++i) {
-    if (position >= m) return;
-    const int64_t code = blockIdx.x * int64_t{kCodeTile} + i;
-    const int64_t end = position + CodeLength(codes.codes[i]);
+  const int64_t behind = position + length;
+  // Most threads' codes are in the midst of a tile.
+  if (behind < m && CeilDiv(position, kQuarticTile) * kQuarticTile >= behind) {
+    return;
+  }
+  const int64_t first = begin + ThreadCodes::kCount * int64_t{threadIdx.x};
+#pragma unroll
+  for (int i = 0; i < ThreadCodes::kCount; ++i) {
+    if (i >= codes.count || position >= m) return;
+    const int64_t end = position + CodeLength(codes[i]);
     const int64_t tile = CeilDiv(position, kQuarticTile);
     if (tile * kQuarticTile < end && tile < QuarticTiles(m)) {
-      index.starts[tile] = {code, position};
+      index.starts[tile] = {first + i, position};
     }
-    if (end == m) *used = *index.codes = code + 1;
+    if (end == m) *used = *index.codes = first + i + 1;
     position = end;
   }
 }
@@ -166,17 +142,14 @@ __global__ void __launch_bounds__(kBlockThreads)
     DecodeKernel(const uint8_t* encoded, int64_t m, ZeroRunIndex index,
                  uint8_t* quartic) {
   __shared__ __align__(16) uint8_t tile[kQuarticTile];
-  __shared__ __align__(16) uint8_t out[StagingSize(kQuarticTile)];
   if (*index.codes < 0) return;
+  const int thread = static_cast<int>(threadIdx.x);
   const int64_t begin = blockIdx.x * int64_t{kQuarticTile};
-  const int size = TileSize(begin, kQuarticTile, m);
-  ExpandTile(encoded, m, index, size, tile);
-  uint8_t* const staged = Staging(out, quartic + begin);
-  for (int i = static_cast<int>(threadIdx.x); i < size; i += kBlockThreads) {
-    staged[i] = tile[i];
-  }
-  __syncthreads();
-  BlockCopy(staged, size, quartic + begin);
+  ExpandTile(encoded, m, index, TileSize(begin, kQuarticTile, m), tile);
+  const auto bytes =
+      LoadBytes<kThreadBytes>(tile, kThreadBytes * thread, kQuarticTile, true);
+  const int warp_begin = kThreadBytes * (thread - thread % 32);
+  WarpStoreBytes(bytes, quartic, begin + warp_begin, m, tile + warp_begin);
 }
 
 }  // namespace
