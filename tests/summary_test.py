@@ -38,20 +38,28 @@ print(json.dumps({{**strategy.traffic.as_dict(), "waited": waited, "total": tota
 """
 
 _IN_TURN = """
-import gc, json, weakref, tensorflow as tf, tf_gc
+import gc, json, time, weakref, tensorflow as tf, tf_gc
 
-def train(steps):
+def train(steps, late):
+    "The worker with the number `late` comes late to the last step, or all before the first."
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
     with strategy.scope():
         variable = tf.Variable(tf.zeros([64, 64]))
     pairs = [(tf.ones([64, 64]), variable)]
-    for _ in range(steps):
+    if late is None:
+        time.sleep(2)
+    for step in range(steps):
+        if step == steps - 1 and strategy.cluster_resolver.task_id == late:
+            time.sleep(2)
         strategy.run(lambda: strategy.reduce_gradients(pairs)[0][0])
     return weakref.ref(strategy)
 
-first, second = train(2), train(3)
+first, second = train(2, late=1), train(3, late=None)
 gc.collect()
-print(json.dumps({"is_alive": [first() is not None, second() is not None]}), flush=True)
+alive = [first() is not None, second() is not None]
+time = tf_gc.ops.time_waited()
+numbers = {"is_alive": alive, "waited": float(time.waited), "total": float(time.total)}
+print(json.dumps(numbers), flush=True)
 """
 
 _ON_SERVERS = """
@@ -130,8 +138,14 @@ class SummaryTest(parameterized.TestCase):
 
     def test_it_is_of_all_strategies_and_keeps_the_latest_alone(self):
         code, printed, (said,) = self.run_program(_IN_TURN, workers=2)
-        self.assertEqual((code, printed), (0, [{"is_alive": [False, True]}] * 2))
+        self.assertEqual(code, 0)
+        self.assertEqual([of_worker["is_alive"] for of_worker in printed], [[False, True]] * 2)
+        # The time of the first is of the process, and so in that of the second.
+        waited, total = (
+            sum(of_worker[name] for of_worker in printed) for name in ("waited", "total")
+        )
         self.assertStartsWith(said, "5 steps: ")
+        self.assertEndsWith(said, f"waited {waited / total:.0%} of the time")
 
     def test_there_is_none_where_tensorflow_reduces(self):
         code, printed, said = self.train(compression="None")

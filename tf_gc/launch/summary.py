@@ -18,6 +18,7 @@ import rich.filesize
 from absl import logging
 
 VARIABLE = "TF_GC_SUMMARY"
+_OF_PROCESS = ("seconds_waited", "seconds")  # whatever strategy they are read from
 
 _earlier = []  # strategies' `read`, weakly, with what it returned when the next one was made
 _latest: Callable[[], Mapping[str, float]] | None = None
@@ -32,8 +33,9 @@ def write_at_exit(read: Callable[[], Mapping[str, float]]) -> None:
 
     Args:
       read: a method of a strategy that returns what that has exchanged, as numbers that add up.
-        Of a worker: `steps`, `bytes_sent`, `values_sent`, `seconds_waited` and `seconds`. Of a
-        chief: `updates`, `bytes_pushed`, `values_pushed`, `bytes_pulled` and `values_pulled`.
+        Of a worker: `steps`, `bytes_sent`, `values_sent`, and of the process until now
+        `seconds_waited` and `seconds`. Of a chief: `updates`, `bytes_pushed`, `values_pushed`,
+        `bytes_pulled` and `values_pulled`.
     """
     global _latest
     path = os.environ.get(VARIABLE)
@@ -51,7 +53,7 @@ def _write(path, process):
     if os.getpid() == process and not hasattr(sys, "last_type"):
         with contextlib.suppress(OSError):
             part = path.with_suffix(".part")
-            part.write_text(json.dumps(_sum(_of_strategies())), encoding="utf-8")
+            part.write_text(json.dumps(_of_process(list(_of_strategies()))), encoding="utf-8")
             part.replace(path.with_suffix(".json"))  # which is whole
 
 
@@ -60,6 +62,11 @@ def _of_strategies():
         read = method()
         yield _read(read) if read else numbers
     yield _read(_latest)
+
+
+def _of_process(strategies):
+    latest = {name: max(numbers.get(name, 0) for numbers in strategies) for name in _OF_PROCESS}
+    return {**_sum(strategies), **latest}
 
 
 def _read(read):
