@@ -73,6 +73,8 @@ class ConfigTest(parameterized.TestCase):
         (_config("ps", "0"), "TF_CONFIG: task.index is '0', not an integer"),
         (_config("worker", 2), "TF_CONFIG: task.index is 2, and cluster.worker has 2 entries"),
         (_config("worker", -1), "TF_CONFIG: task.index is -1, and cluster.worker has 2 entries"),
+        (_config("ps", 0, {"ps": ["a:99999"]}), "TF_CONFIG: cluster.ps has 'a:99999', which is no"),
+        (_config("ps", 0, {"ps": ["a"]}), "TF_CONFIG: cluster.ps has 'a', which is no host:port"),
         (
             _config("chief", 0),
             'TF_CONFIG: task.type is "chief", and a server is a "worker" or a "ps"',

@@ -58,6 +58,13 @@ def _task(text: str) -> _Task:
         raise app.UsageError(
             f"TF_CONFIG: task.index is {index}, and cluster.{type_} has {len(addresses)} entries"
         )
+    address = addresses[index]
+    port = str(address).rpartition(":")[2]
+    if port == address or not (port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise app.UsageError(
+            f"TF_CONFIG: cluster.{type_} has {address!r}, which is no host:port with a port from 1 "
+            "to 65535"
+        )
     return _Task(config["cluster"], type_, index)
 
 
