@@ -261,6 +261,8 @@ class CommandLineTest(_LaunchTest):
         (["--ps=-1", __file__], b"--ps=-1"),
         (["--gpus_per_worker=-1", __file__], b"--gpus_per_worker=-1"),
         (["--hosts=a,,b", __file__], b"one of the names is empty"),
+        (["--hosts=", __file__], b"one of the names is empty"),
+        (["--hosts=a,a", "--port=65535", __file__], b"--port is 65535"),
         (["--port=2222", __file__], b"--port is for processes on hosts: leave it out"),
         (["--bandwidth=100mb", __file__], b"100mb"),
         (["--bandwidth=0gbit", __file__], b"0gbit"),
@@ -269,6 +271,7 @@ class CommandLineTest(_LaunchTest):
         ([f"--link_changes={__file__}", __file__], b"must name the columns"),
         (["--wrokers=2", __file__], b"wrokers"),
         (["versions", "--all"], b"versions: unexpected argument: --all"),
+        (["--hosts=a,b", "versions"], b"versions runs here alone: leave out --hosts"),
         (["--ps=1", "probe"], b"probe measures the links between workers: leave out --ps"),
     )
     def test_a_wrong_command_line_is_named_and_returns_2(self, arguments, message):
@@ -289,6 +292,57 @@ class CommandLineTest(_LaunchTest):
         )
         self.assertEqual(result.stdout, b"[worker 0] x\n")
         self.assertEqual(result.returncode, 128 + signal.SIGPIPE)
+
+    @parameterized.parameters("| tee log", "2>&1 | tee log")
+    def test_after_ctrl_c_workers_may_finish_though_their_output_has_no_reader(self, pipe):
+        """As Ctrl-C ends the program that reads it, too."""
+        folder = pathlib.Path(self.create_tempdir().full_path)
+        program = self.write(
+            f"""
+            try:
+                print("ready", flush=True)
+                time.sleep(600)
+            except KeyboardInterrupt:
+                time.sleep(0.5)
+                print("saving", flush=True)
+                time.sleep(0.5)
+                pathlib.Path({str(folder)!r}, f"saved-{{index}}").touch()
+            """
+        )
+        shell = subprocess.Popen(
+            f"{sys.executable} -m tf_gc.launch --workers=2 {program} {pipe}; "
+            "exit ${PIPESTATUS[0]}",
+            shell=True,
+            executable="/bin/bash",
+            env=self.environment(),
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        log = folder / "log"
+        _wait_until(lambda: log.exists() and log.read_text().count("ready") == 2)
+        for process in os.popen(f"ps -o pid= -g {shell.pid}").read().split():
+            if int(process) != shell.pid:  # it would wait for them, but have no exit code
+                os.kill(int(process), signal.SIGINT)
+        self.assertEqual(shell.wait(timeout=_LONG_SECONDS), 128 + signal.SIGINT)
+        self.assertCountEqual(
+            [path.name for path in folder.glob("saved-*")], ["saved-0", "saved-1"]
+        )
+
+    def test_signals_reach_processes_whose_output_nobody_reads(self):
+        program = self.write('print("x\\n" * 100000, flush=True); time.sleep(600)')
+        with subprocess.Popen(
+            [sys.executable, "-m", "tf_gc.launch", program],
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            self.addCleanup(process.kill)
+            self.assertEqual(process.stdout.read(13), b"[worker 0] x\n")
+            time.sleep(1)  # until the pipe is full
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(timeout=_LONG_SECONDS), 128 + signal.SIGTERM)
 
 
 class OutputTest(_LaunchTest):
@@ -351,6 +405,22 @@ class OutputTest(_LaunchTest):
         _, lines = self.run_program('print("\\n".join(map(str, range(50000))))')
         for worker in range(2):
             self.assertEqual(self.texts(lines, f"worker {worker}"), [str(i) for i in range(50000)])
+
+    def test_a_long_line_is_cut_between_characters(self):
+        _, lines = self.run_program('print("a" + "é" * 600_000)', workers=1)
+        texts = self.texts(lines, "worker 0")
+        self.assertEqual("".join(texts), "a" + "é" * 600_000)
+        self.assertLen(texts, 2)
+
+    def test_a_last_line_without_end_arrives_though_others_hold_the_pipe(self):
+        _, lines = self.run_program(
+            """
+            subprocess.Popen(["sleep", "600"], start_new_session=True)
+            print("the end", end="")
+            """,
+            workers=1,
+        )
+        self.assertEqual(self.texts(lines, "worker 0"), ["the end"])
 
     def test_log_files_hold_exactly_what_was_written(self):
         log_dir = self.create_tempdir().full_path
@@ -963,6 +1033,17 @@ class HostsTest(_LaunchTest):
         ):
             self.run_program("pass", hosts=["hung"])
 
+    @parameterized.parameters(signal.SIGINT, signal.SIGTERM)
+    def test_a_signal_while_a_host_is_asked_ends_the_launch(self, number):
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), number))
+        timer.start()
+        code, lines = self.run_program('print("started")', hosts=["hung"])
+        self.assertEqual((code, lines), (128 + number, []))
+
+    def test_two_users_of_a_host_do_not_get_the_same_port(self):
+        cluster, _ = self.cluster(workers=2, hosts=["root@a", "a"], port=2222)
+        self.assertEqual(cluster, {"worker": ["a:2222", "a:2223"]})
+
     def test_the_end_of_one_ends_all(self):
         code, lines = self.run_program(
             "sys.exit(7) if index == 1 else time.sleep(600)", hosts=["a", "b"], grace=0.2
@@ -1206,6 +1287,22 @@ class SignalTest(_LaunchTest):
             process.kill()
             process.wait()
             _wait_until(lambda: not any(map(_is_alive, pids)))
+
+    def test_a_killed_launcher_leaves_nothing_that_workers_have_started_and_no_folder(self):
+        body = f"""
+            child = subprocess.Popen(["sleep", "600"])
+            folder = pathlib.Path(os.environ["TF_GC_SUMMARY"]).parent
+            pathlib.Path(sys.argv[0] + f".{{index}}").write_text(f"{{child.pid}} {{folder}}")
+            {_SLEEP}
+            """
+        with self.background(body) as (process, _):
+            program = self.write(body)
+            written = [pathlib.Path(f"{program}.{index}").read_text().split() for index in range(2)]
+            process.kill()
+            process.wait()
+        for child, folder in written:
+            _wait_until(lambda child=child: not _is_alive(int(child)))
+            _wait_until(lambda folder=folder: not os.path.exists(folder))
 
 
 class BandwidthUnavailableTest(_LaunchTest):

@@ -205,7 +205,7 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_boolean("help", False, "Show this text.", short_name="h", flag_values=values)
     flags.register_validator(
         "hosts",
-        lambda hosts: hosts is None or all(hosts),
+        lambda hosts: hosts is None or (hosts and all(hosts)),
         "one of the names is empty",
         flag_values=values,
     )
@@ -268,6 +268,13 @@ def _command(program: Sequence[str], is_module: bool, ps: int) -> list[str]:
     return [sys.executable, "-u", *program]
 
 
+def _refuse_flags(values: flags.FlagValues, subcommand: str) -> None:
+    """Raises flags.Error where a flag is given that is of processes."""
+    given = [f"--{name}" for name in values if values[name].present]
+    if given:
+        raise flags.Error(f"{subcommand} runs here alone: leave out {', '.join(given)}")
+
+
 def _link_changes(path: str | None) -> Sequence[LinkChange]:
     """Reads the changes, once: the file may be a pipe.
 
@@ -290,6 +297,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         subcommand = _SUBCOMMANDS.get(program[0]) if program and not values.module else None
         if subcommand and not subcommand.on_workers:
+            _refuse_flags(values, program[0])
             return importlib.import_module(subcommand.module).main(program)
         command = _command(program, values.module, values.ps)
         link_changes = _link_changes(values.link_changes)

@@ -4,9 +4,10 @@ import io
 import itertools
 import os
 import re
+import select
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import rich.console
@@ -14,6 +15,7 @@ import rich.text
 
 LAUNCHER = "tf_gc-launch"  # the name of its own words
 CHUNK = 1 << 16
+LONGEST_LINE = 1 << 20  # bytes; what is longer is cut
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "red")
 _PROGRESS_SECONDS = 1.0
@@ -48,18 +50,16 @@ class LineBuffer:
             for text, end in zip(complete[::2], complete[1::2], strict=False)
             if end.endswith(b"\n") or (text and self._progress_is_due())
         ]
-        if len(self._pending) > CHUNK:
-            lines.append(self._take_pending())
+        if len(self._pending) > LONGEST_LINE:
+            end = _end_of_characters(self._pending)
+            lines.append(self._pending[:end])
+            self._pending = self._pending[end:]
         return [line.decode("utf-8", "replace") for line in lines]
 
     def flush(self) -> list[str]:
         """Returns the last line when it has no end."""
-        rest = self._take_pending().rstrip(b"\r")
+        rest, self._pending = self._pending.rstrip(b"\r"), b""
         return [rest.decode("utf-8", "replace")] if rest else []
-
-    def _take_pending(self):
-        pending, self._pending = self._pending, b""
-        return pending
 
     def _progress_is_due(self):
         now = time.monotonic()
@@ -69,10 +69,27 @@ class LineBuffer:
         return due
 
 
+def _end_of_characters(text: bytes) -> int:
+    """Returns where the last character of UTF-8 begins, if it is not whole, or else the end."""
+    for length in (1, 2, 3):
+        if text[-length] >= 0xC0:
+            return len(text) - length
+        if text[-length] < 0x80:
+            break
+    return len(text)
+
+
 class Printer:
     """Prints lines to the stream that they came from, behind a coloured name."""
 
-    def __init__(self, processes: Iterable[str]):
+    def __init__(self, processes: Iterable[str], may_lose_readers: Callable[[], bool]):
+        """Prints nothing yet.
+
+        Args:
+          processes: their names.
+          may_lose_readers: whether the processes go on when nobody reads their output any more.
+        """
+        self._may_lose_readers = may_lose_readers
         self._streams = {"stdout": sys.stdout, "stderr": sys.stderr}
         styles = dict(zip(processes, itertools.cycle(_COLOURS)))
         self._prefixes = {
@@ -81,23 +98,37 @@ class Printer:
             for process, style in {LAUNCHER: "bold", **styles}.items()
         }
 
+    def is_ready(self) -> bool:
+        """Returns whether both streams take a line without a wait for their readers."""
+        return all(map(_takes_a_line, self._streams.values()))
+
     def __call__(self, line: OutputLine) -> None:
         """Prints a line.
 
         Raises:
-          BrokenPipeError: nobody reads the stream any more. One that fails otherwise, as on a full
-            disk or a terminal that is gone, is given up, for the processes do not need it.
+          BrokenPipeError: nobody reads the stream any more, and the processes are not to go on. One
+            that fails otherwise, as on a full disk or a terminal that is gone, is given up, for
+            the processes do not need it.
         """
         stream = self._streams[line.stream]
         try:
             stream.write(f"{self._prefixes[line.process, line.stream]}{line.text}\n")
             stream.flush()
-        except BrokenPipeError:
-            raise
         except OSError as error:
+            if isinstance(error, BrokenPipeError) and not self._may_lose_readers():
+                raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             text = f"{line.stream}: output is not written any more: {error.strerror}"
             self(OutputLine(LAUNCHER, "stderr", text))
+
+
+def _takes_a_line(stream):
+    poll = select.poll()
+    try:
+        poll.register(stream, select.POLLOUT)
+    except (OSError, ValueError):  # it is no file, as in a notebook
+        return True
+    return bool(poll.poll(0))
 
 
 def _prefix(stream, process: str, style: str) -> str:

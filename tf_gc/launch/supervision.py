@@ -1,5 +1,6 @@
 """Starts the processes of a launch, and stays until all of them have ended."""
 
+import collections
 import contextlib
 import os
 import pathlib
@@ -10,9 +11,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import BinaryIO
 
 from tf_gc import network_namespaces
 from tf_gc.launch import gpus, summary
+from tf_gc.launch.guard import Guard
 from tf_gc.launch.link_changes import LinkChange
 from tf_gc.launch.output import CHUNK, LAUNCHER, LineBuffer, OutputLine, Printer
 from tf_gc.launch.processes import (
@@ -141,11 +144,13 @@ def launch(
         )
         if network and on_network:
             on_network(network)
-        job = stack.enter_context(_Job(on_line or Printer(task.name for task in tasks), grace))
+        if on_line is None:
+            on_line = Printer((task.name for task in tasks), lambda: interrupts.has_come)
+        job = stack.enter_context(_Job(interrupts, on_line, grace))
         changes.start(network)
         machines = Hosts(hosts, port) if hosts else None
         job.start(tasks, command, network, machines, visible, log_dir, max_restarts)
-        return job.supervise(interrupts, changes)
+        return job.supervise(changes)
 
 
 def _refuse_on_hosts(**arguments):
@@ -192,6 +197,11 @@ class _Interrupts:
         self.forwarded = None  # when the first was
         self._previous = {}
 
+    @property
+    def has_come(self) -> bool:
+        """Whether there was one."""
+        return bool(self.received) or self.forwarded is not None
+
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -209,6 +219,21 @@ class _Interrupts:
         self.received.append(signal.Signals(number))
 
 
+class _Output:
+    """One stream of a process."""
+
+    def __init__(self, process: Process, name: str, pipe: BinaryIO):
+        self.process = process
+        self.pipe = pipe
+        self._name = name
+        self._buffer = LineBuffer()
+
+    def lines(self, data: bytes) -> list[OutputLine]:
+        """Returns the lines that `data` completes; empty data are the end of all."""
+        texts = self._buffer.feed(data) if data else self._buffer.flush()
+        return [OutputLine(self.process.task.name, self._name, text) for text in texts]
+
+
 class _Job:
     """The processes of one launch and their output; no process survives it.
 
@@ -216,8 +241,13 @@ class _Job:
     a cluster with parameter servers has, are there for the program of the chief.
     """
 
-    def __init__(self, on_line: Callable[[OutputLine], None], grace: float):
+    def __init__(
+        self, interrupts: _Interrupts, on_line: Callable[[OutputLine], None], grace: float
+    ):
+        self._interrupts = interrupts
         self._on_line = on_line
+        self._is_ready = on_line.is_ready if isinstance(on_line, Printer) else lambda: True
+        self._unprinted: collections.deque[OutputLine] = collections.deque()
         self._grace = grace
         self._programs: list[Process] = []
         self._servers: list[Process] = []
@@ -231,6 +261,7 @@ class _Job:
         self._summaries = pathlib.Path(
             self._resources.enter_context(tempfile.TemporaryDirectory(prefix="tf_gc-"))
         )
+        self._guard = self._resources.enter_context(Guard(str(self._summaries)))
 
     def __enter__(self) -> "_Job":
         return self
@@ -250,9 +281,15 @@ class _Job:
         log_dir: str | None,
         max_restarts: int,
     ) -> None:
-        """Starts the processes; without a network or hosts they meet on the loopback interface."""
+        """Starts the processes; without a network or hosts they meet on the loopback interface.
+
+        A signal that comes while hosts are asked is the end: none is started.
+        """
         if hosts:
-            endpoints = hosts.endpoints(tasks)
+            endpoints = hosts.endpoints(tasks, lambda: self._interrupts.has_come)
+            if endpoints is None:
+                self._exit_code = 128 + self._interrupts.received[0]
+                return
         elif network:
             endpoints = [f"{address}:{PORTS[0]}" for address in network.addresses]
         else:
@@ -283,25 +320,39 @@ class _Job:
             )
             self._start(process)
 
-    def supervise(self, interrupts: _Interrupts, link_changes: _LinkSchedule) -> int:
+    def supervise(self, link_changes: _LinkSchedule) -> int:
         """Relays output and signals until every process has ended; returns the exit code."""
         while self._programs:
-            self._step(interrupts)
+            self._step()
             for change in link_changes.make_due():
                 self._say(str(change))
             self._restart_servers()
-            if not self._programs and interrupts.forwarded is None:
+            if not self._programs and self._interrupts.forwarded is None:
                 self._restart_programs()
         self._signals_due = _end(signal.SIGTERM, 0.0)
         while self._servers:
-            self._step(interrupts)
-        deadline = time.monotonic() + _DRAIN_SECONDS
-        while self._selector.get_map() and time.monotonic() < deadline:
-            self._relay(_POLL_SECONDS)
+            self._step()
+        self._relay_the_rest()
         exchanged = summary.read_summary(self._summaries)
         if exchanged:
             self._say(exchanged)
         return self._exit_code
+
+    def _relay_the_rest(self):
+        """Relays what is left; after a signal, no reader is waited for who takes nothing."""
+        last = time.monotonic()
+        while not self._interrupts.received:
+            is_wanted = self._unprinted and not self._interrupts.has_come
+            if not is_wanted and time.monotonic() > last + _DRAIN_SECONDS:
+                break
+            if not self._unprinted and not self._selector.get_map():
+                break
+            if self._relay(_POLL_SECONDS):
+                last = time.monotonic()
+        # Pipes that others still hold.
+        for key in list(self._selector.get_map().values()):
+            for line in key.data.lines(b""):
+                self._print(line)
 
     def _open_log(self, log_dir, task):
         if not log_dir:
@@ -330,36 +381,51 @@ class _Job:
     def _start(self, process):
         process.start()
         (self._servers if process.task.is_server else self._programs).append(process)
-        self._watch(process, "stdout", process.popen.stdout)
-        self._watch(process, "stderr", process.popen.stderr)
+        self._guard.watch(self._programs + self._servers)
+        for name in ("stdout", "stderr"):
+            pipe = self._resources.enter_context(getattr(process.popen, name))
+            self._selector.register(pipe, selectors.EVENT_READ, _Output(process, name, pipe))
 
-    def _watch(self, process, name, pipe):
-        self._resources.enter_context(pipe)
-        buffer = LineBuffer()
-
-        def relay():
-            data = os.read(pipe.fileno(), CHUNK)
-            self._write_log(process, data)
-            if not data:
-                self._selector.unregister(pipe)
-                pipe.close()
-            for text in buffer.feed(data) if data else buffer.flush():
-                self._on_line(OutputLine(process.task.name, name, text))
-
-        self._selector.register(pipe, selectors.EVENT_READ, relay)
-
-    def _step(self, interrupts):
+    def _step(self):
         self._relay(_POLL_SECONDS)
         self._notice_exits()
-        self._notice_interrupts(interrupts)
+        self._notice_interrupts()
         self._send_due_signals()
 
     def _relay(self, timeout):
-        for key, _ in self._selector.select(timeout):
-            key.data()
+        """Returns whether anything was read or printed."""
+        unprinted = len(self._unprinted)
+        self._print_unprinted()
+        if self._unprinted:  # nobody reads: no more is taken from the processes
+            time.sleep(timeout)
+            return len(self._unprinted) < unprinted
+        ready = self._selector.select(timeout)
+        for key, _ in ready:
+            self._read(key.data)
+        return bool(ready or unprinted)
+
+    def _read(self, output):
+        data = os.read(output.pipe.fileno(), CHUNK)
+        self._write_log(output.process, data)
+        if not data:
+            self._selector.unregister(output.pipe)
+            output.pipe.close()
+        for line in output.lines(data):
+            self._print(line)
+
+    def _print(self, line):
+        self._unprinted.append(line)
+        self._print_unprinted()
+
+    def _print_unprinted(self):
+        while self._unprinted and self._is_ready():
+            self._on_line(self._unprinted.popleft())
 
     def _notice_exits(self):
         ended = _reap_exited(self._programs)
+        lost = _reap_exited(self._servers)
+        if ended or lost:
+            self._guard.watch(self._programs + self._servers)
         self._ended += ended
         failed = [process for process in ended if process.popen.returncode]
         if failed and not self._exit_code:
@@ -367,7 +433,6 @@ class _Job:
             self._begin_failure(min(failed, key=lambda process: process.popen.returncode > 0))
         elif failed and not self._signals_due:  # after a forwarded signal
             self._signals_due = _end(signal.SIGTERM, self._grace)
-        lost = _reap_exited(self._servers)
         if self._programs:
             for server in lost:
                 self._lose(server)
@@ -411,7 +476,8 @@ class _Job:
             process.restarts -= 1
             self._start(process)
 
-    def _notice_interrupts(self, interrupts):
+    def _notice_interrupts(self):
+        interrupts = self._interrupts
         if not interrupts.received:
             return
         number = interrupts.received.pop(0)
@@ -435,7 +501,7 @@ class _Job:
                 self._say(f"sending {number.name} to {names}")
 
     def _say(self, text):
-        self._on_line(OutputLine(LAUNCHER, "stderr", text))
+        self._print(OutputLine(LAUNCHER, "stderr", text))
 
 
 def _end(number: signal.Signals, delay: float) -> list[tuple[float, signal.Signals]]:
