@@ -162,6 +162,58 @@ class ChooserTest(absltest.TestCase):
             else:
                 self.assertLess(last, 0.5 * exact)
 
+    def _train_on(self, chooser, systems, world, network, told=None):
+        """Returns how many of 60 reports come before it has settled.
+
+        The chooser knows of the links at once, or is `told` of others in the first reports.
+        """
+        world.network = network
+        reports = 0
+        for number in range(60):
+            seen = told if told and number < 3 else network
+            plan = chooser.plan or chooser.update(seen)
+            chooser.update(seen, [world.seconds(systems, plan.choices, plan.ratio)] * 3)
+            reports += not chooser.is_settled
+        self.assertTrue(chooser.is_settled)
+        return reports
+
+    def test_links_that_come_back_have_the_plan_that_they_had(self):
+        systems = [_EXACT, _THC, _3LC]
+        world = _World(None, [3_000_000], computation=0.2)
+        slow = Network(1e-3, 1e8)  # where 3LC is the fastest, and THC is tried
+        chooser = Chooser(systems, world.sizes, 4)
+        tried = [self._train_on(chooser, systems, world, links) for links in (slow, _FAST)]
+        self.assertGreater(min(tried), 3)
+        for _ in range(3):
+            self.assertEqual(self._train_on(chooser, systems, world, slow), 0)
+            self.assertEqual(chooser.plan.choices, (2,))
+            self._train_on(chooser, systems, world, _FAST)
+            self.assertEqual(chooser.plan.choices, (0,))
+
+    def test_steps_tell_links_that_come_back_before_their_measurements_do(self):
+        systems = [_EXACT, _3LC]
+        world = _World(None, [3_000_000], computation=0.02)
+        chooser = Chooser(systems, world.sizes, 4)
+        for links in (Network(1e-3, 1e8), Network(1e-3, 3e8)):
+            self._train_on(chooser, systems, world, links)
+        told = world.network
+        world.network = Network(1e-3, 1e8)
+        for _ in range(5):
+            chooser.update(told, [world.seconds(systems, chooser.plan.choices, None)] * 3)
+            self.assertTrue(chooser.is_settled)
+
+    def test_a_plan_that_is_not_what_it_was_when_links_come_back_is_tried_again(self):
+        systems = [_EXACT, _THC, _3LC]
+        world = _World(None, [3_000_000], computation=0.2)
+        slow = Network(1e-3, 1e8)  # where 3LC is the fastest, and THC is tried
+        chooser = Chooser(systems, world.sizes, 4)
+        for links in (slow, _FAST):
+            self._train_on(chooser, systems, world, links)
+        self.assertEqual(chooser.plan.choices, (0,))
+        world.wrong = {"3LC": 5}
+        self.assertGreater(self._train_on(chooser, systems, world, slow), 3)
+        self.assertEqual(chooser.plan.choices, (1,))
+
     def test_a_pause_changes_nothing(self):
         systems = [_EXACT, _THC, _3LC]
         world = _World(_SLOW, [1_000_000])

@@ -35,7 +35,10 @@ _ERROR = 1.2533 * 1.4826
 # Where steps are longer now, as many count as fill the time that trying took.
 _RECENT_STEPS = 3
 _LARGE_CHANGE = 2.0
-_CHANGES = ((1.25, 20, math.inf), (_LARGE_CHANGE, 1, 10))
+_SMALL_CHANGE = 1.25
+_CHANGES = ((_SMALL_CHANGE, 20, math.inf), (_LARGE_CHANGE, 1, 10))
+# Of so many networks it is known what plans took, should one come back.
+_MOST_TRIALS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +78,29 @@ class Plan:
     ratio: float | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class _Trial:
+    """What was measured before the chooser has settled.
+
+    Attributes:
+      network: that it was for.
+      plan: the one that was chosen.
+      steps: what steps of each plan have taken.
+      tried_steps: the number of all steps, those of plans that were given up included.
+      tried_seconds: what they have taken.
+    """
+
+    network: Network
+    plan: Plan
+    steps: Mapping[Plan, Sequence[float]]
+    tried_steps: int
+    tried_seconds: float
+
+    def seconds(self, plan: Plan) -> float | None:
+        """Returns the median of the plan's steps; None if there are none."""
+        return statistics.median(self.steps[plan]) if plan in self.steps else None
+
+
 class Chooser:
     """Finds the plan with the shortest steps.
 
@@ -83,7 +109,8 @@ class Chooser:
     may be the best are then used for some steps each, which are measured. No such step is lost:
     what one system has not delivered the next one finds in the residuals.
 
-    When the network changes, all begins anew.
+    When the network changes, all begins anew, unless it is one that was there before: then the best
+    plan of that time is taken, and kept if its first steps are what they were.
 
     Attributes:
       plan: the plan of the next steps; None before the first network is known.
@@ -116,12 +143,15 @@ class Chooser:
         self._ratios = tuple(ratios)
         self._gains = {}
         self._ratio = ratios[len(ratios) // 2] if ratios else None
-        self._steps = collections.defaultdict(lambda: collections.deque(maxlen=_MOST_STEPS))
+        self._steps = collections.defaultdict(_last_steps)
         self._seen = None  # the network at the last steps
         self._network = None  # for which steps were measured
         self._network_told = False  # of the last change, not steps alone
         self._tried_steps = self._tried_seconds = self._settled_steps = 0
         self._settled = {}  # by plan: what its steps took when it was chosen
+        self._trial = None  # after which it has settled
+        self._trials = collections.deque(maxlen=_MOST_TRIALS)  # of earlier networks
+        self._is_recalled = False  # the trial is an earlier one
         self.is_settled = False
         self.plan = None
         self.why = ""
@@ -152,22 +182,19 @@ class Chooser:
         else:
             self._tried_steps += len(seconds)
             self._tried_seconds += sum(seconds)
+        recalled = None
         if self._begins_anew(network):
-            self._network_told = self._expected_change(network) > _LARGE_CHANGE
-            self._steps.clear()
-            self._network = network
-            self.is_settled = False
-            self._settled = {}
-            self._tried_steps = self._tried_seconds = self._settled_steps = 0
+            recalled = self._begin_anew(network)
         if gains is not None and self._search is not None:
             self._gains = dict(zip(self._ratios, gains, strict=True))
         if self._gains:
             of_ratios = self._seconds_of_ratios(self._network)
             self._ratio = self._search.update(self._network, self._gains, of_ratios)
         predicted = self._predict(network)
-        self._move_to(self._best_of(predicted), network, predicted)
+        self._move_to(recalled or self._best_of(predicted), network, predicted)
         if self.is_settled:
             self._remember(self.measured()[self.plan])
+            self._trial = self._trial or self._ended_trial()
         return self.plan
 
     def measured(self) -> dict[Plan, float]:
@@ -215,12 +242,68 @@ class Chooser:
             return True
         if not self.is_settled:
             return self._expected_change(network) > _LARGE_CHANGE
+        if self._is_recalled and self._settled_steps <= _FIRST_STEPS:
+            # It was another network after all, or the machine is another one.
+            return _times(self._took(), self._settled[self.plan]) > _SMALL_CHANGE
         change = self._change(network)
         tried = min(self._tried_steps, self._tried_seconds / self._took())
         return any(
             change > least and self._settled_steps >= min(steps * tried, most)
             for least, steps, most in _CHANGES
         )
+
+    def _begin_anew(self, network):
+        """Forgets what was measured, or takes what was measured on such a network before.
+
+        Returns:
+          The plan of that time, or None.
+        """
+        expected = self._expected_change(network)
+        earlier = self._earlier_trial(network if expected > _SMALL_CHANGE else None)
+        is_wrong = self._is_recalled and self._settled_steps <= _FIRST_STEPS
+        if self._trial is not None and not is_wrong:
+            self._trials.append(self._trial)
+        self._network_told = expected > _LARGE_CHANGE
+        self._settled = {}
+        self._settled_steps = 0
+        self._trial = earlier
+        self._steps.clear()
+        self.is_settled = self._is_recalled = earlier is not None
+        if earlier is None:
+            self._network = network
+            self._tried_steps = self._tried_seconds = 0
+            return None
+        self._trials.remove(earlier)
+        self._network = earlier.network
+        self._tried_steps, self._tried_seconds = earlier.tried_steps, earlier.tried_seconds
+        for plan, steps in earlier.steps.items():
+            self._steps[plan].extend(steps)
+        return earlier.plan
+
+    def _ended_trial(self):
+        steps = {plan: tuple(steps) for plan, steps in self._steps.items() if steps}
+        return _Trial(self._network, self.plan, steps, self._tried_steps, self._tried_seconds)
+
+    def _earlier_trial(self, network):
+        """Returns the last one of which steps, now or on this network, should take what they did.
+
+        Without a network, only recent steps tell.
+        """
+        recent = list(self._steps[self.plan])[-_RECENT_STEPS:]
+        for trial in reversed(self._trials):
+            if network is None:
+                plan, seconds = self.plan, statistics.median(recent)
+            else:
+                plan = trial.plan
+                then, now = (
+                    _seconds([self._costs(n, size) for size in self._sizes], plan.choices)
+                    for n in (trial.network, network)
+                )
+                seconds = trial.seconds(plan) + now - then
+            before = trial.seconds(plan)
+            if before is not None and _times(before, seconds) <= _SMALL_CHANGE:
+                return trial
+        return None
 
     def _remember(self, seconds):
         """Keeps what the plan's steps take, as later ones are compared with it.
@@ -363,6 +446,10 @@ class Chooser:
             f"measured steps: {', '.join(measured) or 'none yet'}"
         )
         self.plan = plan
+
+
+def _last_steps():
+    return collections.deque(maxlen=_MOST_STEPS)
 
 
 def _seconds(costs, choices):
