@@ -20,7 +20,7 @@ class GradientPush:
 
     Raises:
       ValueError: a variable is not the strategy's, or of another type than
-        float32, float16 or bfloat16.
+        float32, float16 or bfloat16, or a gradient is of another shape.
     """
 
     def __init__(self, grads_and_vars, channel, updates, synchronous, embeddings):
@@ -34,7 +34,7 @@ class GradientPush:
             self._dtypes.append(pulled.dtype)
             server = pulled.tf_gc_server
             part = self._parts.setdefault(server, _Part(server, channel, embeddings))
-            part.add(index, gradient, pulled.tf_gc_entry)
+            part.add(index, _of_shape(gradient, variable), pulled.tf_gc_entry)
 
     def send(self, apply):
         """Pushes, and lets the optimizer update the variables once enough has come.
@@ -95,7 +95,10 @@ class GradientPush:
             for index, gradient, second_moment in part.take():
                 gradients[index] = tf.cast(gradient, self._dtypes[index])
                 if second_moment is not None:
-                    second_moments.attach(gradients[index], second_moment)
+                    second_moments.attach(
+                        gradients[index],
+                        second_moments.positive(second_moment, gradients[index]),
+                    )
         grads_and_vars = list(zip(gradients, self._variables, strict=True))
         with second_moments.delivered(grads_and_vars):
             apply(grads_and_vars)
@@ -212,6 +215,27 @@ def _checked(variable):
             " float16 and bfloat16"
         )
     return pulled
+
+
+def _of_shape(gradient, variable):
+    """Returns the gradient, of which it is sure, now or in the step, that it has this shape.
+
+    A push of another shape would be refused by the server, and be kept for the next one.
+    """
+    name = variable.name.partition(":")[0]
+    if isinstance(gradient, tf.IndexedSlices):
+        values = _ensure_shape(gradient.values, [None, *variable.shape[1:]], name)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return _ensure_shape(gradient, variable.shape, name)
+
+
+def _ensure_shape(tensor, shape, name):
+    shape = tf.TensorShape(shape)
+    if not shape.is_compatible_with(tensor.shape):
+        raise ValueError(
+            f"the gradient of {name} has the shape {tensor.shape}, and must have {shape}"
+        )
+    return tf.ensure_shape(tensor, shape, name=f"gradient_of_{name.replace('/', '_')}")
 
 
 def _rows(gradient):

@@ -985,6 +985,50 @@ def push_no_gradient():
     tf.function(lambda: strategy.run(replica_step)).get_concrete_function()
 
 
+def push_a_wrong_shape(wrong, rows, **kwargs):
+    """Pushes ones after a gradient of another shape, known when traced or later, or such rows.
+
+    Returns the two errors, and the variable.
+    """
+    strategy = make_strategy(**kwargs)
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros(_SHAPE), name="pushed")
+
+    def update(grads_and_vars):
+        for gradient, updated in grads_and_vars:
+            if isinstance(gradient, tf.IndexedSlices):
+                updated.scatter_sub(gradient)
+            else:
+                updated.assign_sub(gradient)
+
+    def replica_step(gradient):
+        if rows:
+            gradient = tf.IndexedSlices(gradient, tf.range(len(gradient)), _SHAPE)
+        strategy.push_gradients([(gradient, variable)], update)
+
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+
+    def push(shape, known):
+        if known:
+            step = tf.function(lambda: strategy.run(replica_step, (tf.ones(shape),)))
+            coordinator.schedule(step)
+        else:
+            signature = [tf.TensorSpec(None)] if not rows else [tf.TensorSpec([2, None])]
+            step = tf.function(lambda g: strategy.run(replica_step, (g,)), signature)
+            coordinator.schedule(step, (tf.ones(shape),))
+        coordinator.join()
+
+    errors = []
+    for known in (True, False):
+        try:
+            push(wrong, known)
+        except (ValueError, tf.errors.InvalidArgumentError) as error:
+            errors.append(str(error))
+    for _ in range(3):
+        push([2, _SHAPE[1]] if rows else _SHAPE, False)
+    return errors, variable.numpy()
+
+
 def compressor_of_a_half_variable(compression):
     strategy = make_strategy(compression=compression)
     with strategy.scope():

@@ -249,6 +249,20 @@ class PushAndPullTest(parameterized.TestCase):
         with self.assertRaisesRegex(WorkerError, "no variable has a gradient: unused"):
             shared_cluster(1).run(programs.push_no_gradient)
 
+    @parameterized.parameters(
+        {"wrong": (1,), "rows": False},
+        {"wrong": (1,), "rows": False, "synchronous": True},
+        {"wrong": (2, 1), "rows": True},
+    )
+    def test_a_gradient_of_another_shape_is_refused_and_the_next_is_pushed(self, **kwargs):
+        errors, value = shared_cluster(1).run(
+            programs.push_a_wrong_shape, compression=tf_gc.Policy(), **kwargs
+        )
+        self.assertLen(errors, 2)
+        self.assertIn("gradient of pushed has the shape", errors[0])
+        pushed = value[:2] if kwargs["rows"] else value
+        np.testing.assert_array_equal(pushed, -3)
+
     def test_a_checkpoint_holds_residuals(self):
         with tempfile.TemporaryDirectory() as directory:
             saved, between, restored, read = shared_cluster(2).run(

@@ -277,6 +277,10 @@ absl::Status LocalModel::CheckDense(const DenseGradient& gradient) const {
   };
   const int64_t rows = gradient.codec->rows;
   if (!HasMatrix(rows, n)) return error(rows, " rows");
+  const RowsShape unsettled = UnsettledShape(gradient.id, 1, n);
+  if (unsettled.length != n) {
+    return error("a push without an answer of ", unsettled.length, " values");
+  }
   const auto found = variables_.find(gradient.id);
   if (found == variables_.end()) return absl::OkStatus();
   const Variable& variable = found->second;
@@ -288,6 +292,18 @@ absl::Status LocalModel::CheckDense(const DenseGradient& gradient) const {
     return absl::OkStatus();
   }
   return error(statistics, " statistics");
+}
+
+// All such pushes have the same: these checks see to it.
+RowsShape LocalModel::UnsettledShape(uint32_t id, int64_t rows,
+                                     int64_t length) const {
+  for (const auto& [sequence, push] : unsettled_) {
+    const auto found = push.sent.find(id);
+    if (found != push.sent.end() && found->second.shape.rows == rows) {
+      return found->second.shape;
+    }
+  }
+  return {rows, length};
 }
 
 absl::Status LocalModel::CheckSparse(const SparseGradient& gradient) const {
@@ -314,10 +330,17 @@ absl::Status LocalModel::CheckSparse(const SparseGradient& gradient) const {
                        all(i), ", expected 0 ... ", gradient.rows - 1));
     }
   }
+  const int64_t length = RowsShapeOf(values.shape()).length;
+  const RowsShape unsettled =
+      UnsettledShape(gradient.id, gradient.rows, length);
+  if (unsettled.length != length) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sparse_values: variable ", gradient.id, " has a push without an ",
+        "answer of rows of ", unsettled.length, " values, got ", length));
+  }
   const auto found = variables_.find(gradient.id);
   if (found == variables_.end()) return absl::OkStatus();
   const Variable& variable = found->second;
-  const int64_t length = RowsShapeOf(values.shape()).length;
   const int64_t residual =
       variable.residual ? variable.residual->NumElements() : 0;
   if ((variable.pending.count() > 0 && variable.pending.length != length) ||
@@ -656,6 +679,7 @@ void LocalModel::DropUnsettled(uint32_t id) {
                                         return e.id == id;
                                       }),
                        push.entries.end());
+    push.sent.erase(id);
   }
 }
 

@@ -167,6 +167,9 @@ class LocalModel : public tensorflow::ResourceBase {
   void ApplyEntry(const Message::Entry& entry, int64_t n,
                   const kernels::ParallelFor& parallel_for);
   absl::Status CheckDense(const DenseGradient& gradient) const;
+  // The shape of a variable's gradients of so many rows, 1 of dense ones, in
+  // pushes that have no answer; by default that of such rows.
+  RowsShape UnsettledShape(uint32_t id, int64_t rows, int64_t length) const;
   absl::Status CheckSparse(const SparseGradient& gradient) const;
   PushNumber NextNumber(uint32_t channel);
   void DropUnsettled(uint32_t id);

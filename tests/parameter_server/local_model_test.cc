@@ -777,6 +777,27 @@ TEST(LocalModelTest, WrongGradientsAreInvalidAndChangeNothing) {
   EXPECT_EQ(residual.NumElements(), 0);
 }
 
+// Else what a push carried could not be taken back into the residual.
+TEST(LocalModelTest, GradientsHaveTheSizeOfThoseWithoutAnAnswer) {
+  const Resource<LocalModel> model(new LocalModel);
+  const CodecSpec codec = Spec("float32");
+  Buffer first, second;
+  ExpectOk(model->EncodePush(0, {{1, &codec, 1, 0, ToTensor({1, 2})}},
+                             {{2, Indices({3}), ToTensor({1, 2}, {1, 2})}},
+                             SingleThread, To(&first)));
+  ExpectInvalid(model->EncodePush(0, {{1, &codec, 1, 0, ToTensor({1, 2, 3})}},
+                                  {}, SingleThread, To(&second)),
+                "variable 1 has a push without an answer of 2 values");
+  ExpectInvalid(
+      model->EncodePush(0, {}, {{2, Indices({3}), ToTensor({1}, {1, 1})}},
+                        SingleThread, To(&second)),
+      "variable 2 has a push without an answer of rows of 2 values");
+  ExpectOk(
+      model->SettlePush(first.data(), first.size(), false, {}, SingleThread));
+  ExpectOk(model->EncodePush(0, {{1, &codec, 1, 0, ToTensor({1, 2})}}, {},
+                             SingleThread, To(&second)));
+}
+
 TEST(LocalModelTest, SettlingWhatWasNotPushedIsDataLoss) {
   Worker worker({MakeVariable(1, {2})}), other({MakeVariable(1, {2})});
   const Buffer push = worker.Push({{1, 2}});
