@@ -33,7 +33,7 @@ absl::Status ExchangeLaneSumShape(InferenceContext* c) {
 TF_GC_TOPOLOGY_EXCHANGE_OP("TfGc>ExchangeLaneSum", "sharded")
     .Attr("bits: int")
     .Attr("lanes: {uint8, uint16}")
-    .Attr("Tsize: {int32, int64} = DT_INT32")
+    .Attr("Tsize: {int32, int64} = DT_INT64")
     .Input("packed: uint8")
     .Input("table: int32")
     .Input("size: Tsize")

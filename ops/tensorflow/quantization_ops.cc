@@ -110,7 +110,7 @@ REGISTER_OP("TfGc>UnpackBits")
     .Input("size: Tsize")
     .Output("indices: uint8")
     .Attr("bits: int")
-    .Attr("Tsize: {int32, int64} = DT_INT32")
+    .Attr("Tsize: {int32, int64} = DT_INT64")
     .SetShapeFn(UnpackBitsShape)
     .Doc(R"doc(
 Unpacks what PackBits has packed.

@@ -142,7 +142,7 @@ REGISTER_OP("TfGc>TopKIndices")
     .Input("k: Tk")
     .Output("indices: int32")
     .Attr("T: {float, half, bfloat16} = DT_FLOAT")
-    .Attr("Tk: {int32, int64} = DT_INT32")
+    .Attr("Tk: {int32, int64} = DT_INT64")
     .SetShapeFn(TopKIndicesShape)
     .Doc(R"doc(
 Finds the k values of the largest magnitude, exactly.
@@ -160,7 +160,7 @@ REGISTER_OP("TfGc>ChunkArgmax")
     .Input("chunk: Tchunk")
     .Output("indices: int32")
     .Attr("T: {float, half, bfloat16} = DT_FLOAT")
-    .Attr("Tchunk: {int32, int64} = DT_INT32")
+    .Attr("Tchunk: {int32, int64} = DT_INT64")
     .SetShapeFn(ChunkArgmaxShape)
     .Doc(R"doc(
 Finds the value of the largest magnitude in each chunk (ScaleCom, section 3).
@@ -196,7 +196,7 @@ REGISTER_OP("TfGc>PackIndices")
     .Input("indices: int32")
     .Input("size: Tsize")
     .Output("packed: uint8")
-    .Attr("Tsize: {int32, int64} = DT_INT32")
+    .Attr("Tsize: {int32, int64} = DT_INT64")
     .SetShapeFn(PackIndicesShape)
     .Doc(R"doc(
 Packs a set of indices as a bitmap or in Elias-Fano form, whichever is smaller.
@@ -211,8 +211,8 @@ REGISTER_OP("TfGc>UnpackIndices")
     .Input("count: Tcount")
     .Input("size: Tsize")
     .Output("indices: int32")
-    .Attr("Tcount: {int32, int64} = DT_INT32")
-    .Attr("Tsize: {int32, int64} = DT_INT32")
+    .Attr("Tcount: {int32, int64} = DT_INT64")
+    .Attr("Tsize: {int32, int64} = DT_INT64")
     .SetShapeFn(UnpackIndicesShape)
     .Doc(R"doc(
 Unpacks what PackIndices has packed.
@@ -228,7 +228,7 @@ REGISTER_OP("TfGc>Scatter")
     .Input("values: float")
     .Input("size: Tsize")
     .Output("sums: float")
-    .Attr("Tsize: {int32, int64} = DT_INT32")
+    .Attr("Tsize: {int32, int64} = DT_INT64")
     .SetShapeFn(ScatterShape)
     .Doc(R"doc(
 Adds up values at indices of a vector of zeros.

@@ -40,7 +40,7 @@ absl::Status ExchangeCascadingSignShape(InferenceContext* c) {
 }  // namespace
 
 TF_GC_TOPOLOGY_EXCHANGE_OP("TfGc>ExchangeSignMerge", "ring")
-    .Attr("Tsize: {int32, int64} = DT_INT32")
+    .Attr("Tsize: {int32, int64} = DT_INT64")
     .Attr("Tseed: {int32, int64} = DT_INT64")
     .Input("packed: uint8")
     .Input("size: Tsize")
@@ -69,7 +69,7 @@ timeout_seconds: DeadlineExceeded after so long without the peers; 0 waits.
 )doc");
 
 TF_GC_EXCHANGE_OP("TfGc>ExchangeSignMajority")
-    .Attr("Tsize: {int32, int64} = DT_INT32")
+    .Attr("Tsize: {int32, int64} = DT_INT64")
     .Input("packed: uint8")
     .Input("size: Tsize")
     .Input("bucket: resource")

@@ -97,7 +97,7 @@ REGISTER_OP("TfGc>SignUnpack")
     .Input("packed: uint8")
     .Input("size: Tsize")
     .Output("values: float")
-    .Attr("Tsize: {int32, int64} = DT_INT32")
+    .Attr("Tsize: {int32, int64} = DT_INT64")
     .SetShapeFn(SignUnpackShape)
     .Doc(R"doc(
 Unpacks what SignPack has packed.
@@ -134,7 +134,7 @@ REGISTER_OP("TfGc>SignMerge")
     .Input("second_count: Tcount")
     .Input("seed: Tseed")
     .Output("merged: uint8")
-    .Attr("Tcount: {int32, int64} = DT_INT32")
+    .Attr("Tcount: {int32, int64} = DT_INT64")
     .Attr("Tseed: {int32, int64} = DT_INT64")
     .SetShapeFn(SignMergeShape)
     .Doc(R"doc(

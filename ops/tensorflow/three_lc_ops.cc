@@ -115,7 +115,7 @@ REGISTER_OP("TfGc>QuarticDecode")
     .Input("encoded: uint8")
     .Input("shape: Tshape")
     .Output("ternary: int8")
-    .Attr("Tshape: {int32, int64} = DT_INT32")
+    .Attr("Tshape: {int32, int64} = DT_INT64")
     .SetShapeFn(QuarticDecodeShape)
     .Doc(R"doc(
 Unpacks what QuarticEncode has packed.
@@ -140,7 +140,7 @@ REGISTER_OP("TfGc>ZeroRunDecode")
     .Input("encoded: uint8")
     .Input("size: Tsize")
     .Output("quartic: uint8")
-    .Attr("Tsize: {int32, int64} = DT_INT32")
+    .Attr("Tsize: {int32, int64} = DT_INT64")
     .SetShapeFn(ZeroRunDecodeShape)
     .Doc(R"doc(
 Restores what ZeroRunEncode has shortened.
@@ -174,7 +174,7 @@ REGISTER_OP("TfGc>ThreeLcDecode")
     .Input("encoded: uint8")
     .Input("shape: Tshape")
     .Output("values: float")
-    .Attr("Tshape: {int32, int64} = DT_INT32")
+    .Attr("Tshape: {int32, int64} = DT_INT64")
     .SetShapeFn(ThreeLcDecodeShape)
     .Doc(R"doc(
 Decodes what ThreeLcEncode has encoded.

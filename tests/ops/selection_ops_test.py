@@ -83,6 +83,12 @@ class ChunkArgmaxTest(OpTestCase):
             indices = ops.chunk_argmax(values, tf.constant(chunk, tf.int64))
             np.testing.assert_array_equal(indices, expected)
 
+    def test_a_python_integer_above_int32_keeps_its_value(self):
+        values = tf.range(10, dtype=tf.float32)
+        self.assertEqual(ops.chunk_argmax(values, 2**32 + 5).numpy().tolist(), [9])
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "4294967299"):
+            ops.top_k_indices(values, 2**32 + 3)
+
     def test_no_values_have_no_chunks(self):
         self.assertEqual(ops.chunk_argmax(tf.zeros([0]), 4).shape, [0])
 
