@@ -171,7 +171,10 @@ def training_state(model):
     if hasattr(model, "_train_counter"):  # of tf_keras, for callbacks that write logs
         more = {"train_counter": model._train_counter, "random": _generators(model)}
     else:
-        more = {"variables": variables}  # Keras 3's trackable objects leave out random seeds
+        # Keras 3's trackable objects leave out random seeds, and what is in a MultiOptimizer.
+        more = {"variables": variables}
+        if optimizer is not None:
+            more["optimizer_variables"] = list(optimizer.variables)
     if optimizer is not None:  # a model may have its own way
         more["optimizer"] = optimizer
     return {"model": model, **more}, variables
@@ -583,7 +586,7 @@ _SEAMS = (
     *((*_TRAINER, function, _refuse_on_servers) for function in ("fit", "evaluate", "predict")),
     *(  # Keras 3.2 to 3.15, Lamb from 3.4 on
         (f"keras.src.optimizers.{name.lower()}", name, "update_step", second_moments.use_in)
-        for name in ("Adadelta", "Adafactor", "Adagrad", "Adam", "Ftrl", "Lamb", "Nadam", "RMSprop")
+        for name in ("Adafactor", "Adagrad", "Adam", "Ftrl", "Lamb", "Nadam", "RMSprop")
     ),
     (  # Keras 3.15; earlier versions may have no such module
         "keras.src.optimizers.schedule_free_adamw",

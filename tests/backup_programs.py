@@ -22,7 +22,7 @@ def rank():
     return tf.distribute.cluster_resolver.TFConfigClusterResolver().task_id
 
 
-def make_model(compression, seed=0):
+def make_model(compression, seed=0, several_optimizers=False):
     """Returns a strategy, and a model in it with all that a layer may keep."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
     keras = tf.keras
@@ -42,7 +42,13 @@ def make_model(compression, seed=0):
         )
         model.build((None, 32))
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(optimizer=keras.optimizers.Adam(0.01), loss=loss, metrics=["accuracy"])
+        optimizer = keras.optimizers.Adam(0.01)
+        if several_optimizers:
+            of_kernels = {".*kernel": optimizer}
+            optimizer = keras.optimizers.MultiOptimizer(
+                keras.optimizers.OptimizerMap(keras.optimizers.Adam(0.02), of_kernels)
+            )
+        model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
     return strategy, model
 
 
@@ -128,6 +134,7 @@ def fit(
     seed=0,
     is_size_known=True,
     evaluates=False,
+    several_optimizers=False,
     **backup_arguments,
 ):
     """Trains with backups; returns what it ends with.
@@ -142,9 +149,10 @@ def fit(
       seed: of the first weights.
       is_size_known: whether the dataset knows how many batches it has.
       evaluates: whether a callback in front of that of the backups evaluates the model.
+      several_optimizers: whether parameters have optimizers of their own.
       **backup_arguments: of the callback.
     """
-    strategy, model = make_model(compression, seed)
+    strategy, model = make_model(compression, seed, several_optimizers)
     steps, logs = [], []
     callback = tf.keras.callbacks.LambdaCallback
     callbacks = [

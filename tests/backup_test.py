@@ -9,6 +9,7 @@ import sys
 from unittest import mock
 
 import backup_programs as programs
+import keras
 import numpy as np
 import server_clusters
 import tensorflow as tf
@@ -29,12 +30,12 @@ _both_keras = parameterized.named_parameters(
 _uninterrupted = {}
 
 
-def uninterrupted(environment, compression, workers=2):
+def uninterrupted(environment, compression, workers=2, **kwargs):
     """What a training without backups ends with."""
-    key = (workers, str(compression), *environment)
+    key = (workers, str(compression), *environment, *kwargs)
     if key not in _uninterrupted:
         cluster = shared_cluster(workers, **environment)
-        _uninterrupted[key] = cluster.run(programs.fit, None, compression)
+        _uninterrupted[key] = cluster.run(programs.fit, None, compression, **kwargs)
     return _uninterrupted[key]
 
 
@@ -100,6 +101,17 @@ class RestartTest(_BackupTest):
             programs.fit, self.directory, tf_gc.ThreeLC(), seed=1, **arguments
         )
         self.check_same_end(results, uninterrupted({}, tf_gc.ThreeLC()), (1, 1))
+
+    def test_it_goes_on_where_parameters_have_optimizers_of_their_own(self):
+        if not hasattr(keras.optimizers, "MultiOptimizer"):
+            self.skipTest("this version of Keras has no MultiOptimizer")
+        arguments = {"save_freq": 3, "several_optimizers": True}
+        interrupted({}, programs.fit, self.directory, tf_gc.ThreeLC(), (1, 1, 2), **arguments)
+        results = shared_cluster(2).run(
+            programs.fit, self.directory, tf_gc.ThreeLC(), seed=1, **arguments
+        )
+        expected = uninterrupted({}, tf_gc.ThreeLC(), several_optimizers=True)
+        self.check_same_end(results, expected, (1, 1))
 
     def test_it_goes_on_behind_the_last_batch_of_a_dataset_of_unknown_size(self):
         """Of tf_keras, where each worker gets half of every batch, and so twice as many."""

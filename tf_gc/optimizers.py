@@ -7,16 +7,16 @@ the workers' own squares, of rows and columns, which the strategies exchange. Al
 else, and everything where nothing is compressed, is Keras's own code: arguments,
 defaults, names, schedules, checkpoints. Their bases are the classes of
 `tf.keras.optimizers`, which are Keras 3's, or with TF_USE_LEGACY_KERAS=1 in the
-environment tf_keras's (without `Lamb`, `Adadelta` and `Adagrad`).
+environment tf_keras's (without `Lamb` and `Adagrad`).
 
 Under the strategies of tf_gc the classes of `keras.optimizers` and
 `tf_keras.optimizers` with these names do the same. What these here add is that
-they say so.
+they say so. A model is saved with Keras's own, and so needs no tf_gc to be loaded.
 """
 
 import functools
 
-_NAMES = ("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Lamb", "Nadam", "RMSprop")
+_NAMES = ("Adafactor", "Adagrad", "Adam", "AdamW", "Lamb", "Nadam", "RMSprop")
 
 
 @functools.cache
@@ -27,14 +27,13 @@ def _make(name):
 
     if name not in __dir__():
         raise AttributeError(f"this Keras has no optimizer {name} that can do this")
-    keras = tf.keras
-    base = getattr(keras.optimizers, name)
+    base = getattr(tf.keras.optimizers, name)
     attributes = {
         "__doc__": base.__doc__,
-        "__module__": __name__,
+        "__module__": "keras.optimizers",  # by which it is saved
         "update_step": second_moments.use_in(base.update_step),
     }
-    return keras.utils.register_keras_serializable("tf_gc")(type(name, (base,), attributes))
+    return type(name, (base,), attributes)
 
 
 def __getattr__(name):
@@ -51,5 +50,5 @@ def __dir__():
     optimizers = tf.keras.optimizers
     # tf_keras multiplies a gradient with itself in some, which cannot be told from other products.
     is_legacy = optimizers.Adam.__module__.startswith("tf_keras")
-    without = ("Adadelta", "Adagrad") if is_legacy else ()
+    without = ("Adagrad",) if is_legacy else ()
     return [name for name in _NAMES if hasattr(optimizers, name) and name not in without]
