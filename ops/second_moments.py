@@ -38,15 +38,16 @@ def mean_squares(gradients, rows, name=None):
     return library.tf_gc_mean_squares(gradients, rows=rows, name=name)
 
 
-def update_second_moments(statistics, slots, scale, decay, name=None):
+def update_second_moments(statistics, slots, scale, decay, corrected=None, name=None):
     """Lets slots follow statistics.
 
         w <- decay w + (1 - decay)
         slot <- slot + (1 - decay) / w (scale statistics - slot)
 
     where w, the last value of a slot, is the weight of what is in the others: these
-    are decayed means as Adam's, corrected for their bias. A slot stays as it is where
-    one of its statistics is not finite.
+    are decayed means as Adam's, corrected for their bias. Without the correction w is 1
+    from the first statistics on, which count for all that there were before. A slot stays
+    as it is where one of its statistics is not finite.
 
     Args:
       statistics: bfloat16 vector from `mean_squares`, or its sum over workers.
@@ -54,6 +55,7 @@ def update_second_moments(statistics, slots, scale, decay, name=None):
         which have a value for each of their statistics and one more.
       scale: float32 scalar: for sums, 1 over the number of workers.
       decay: float32 scalar in 0 ... 1.
+      corrected: list of bools, whether each slot is corrected; by default all are.
       name: Name of the op.
 
     Returns:
@@ -63,7 +65,10 @@ def update_second_moments(statistics, slots, scale, decay, name=None):
       tf.errors.InvalidArgumentError: There are more statistics, or fewer, or
         `decay` is out of range.
     """
-    return library.tf_gc_update_second_moments(statistics, slots, scale, decay, name=name)
+    corrected = [True] * len(slots) if corrected is None else corrected
+    return library.tf_gc_update_second_moments(
+        statistics, slots, scale, decay, corrected=corrected, name=name
+    )
 
 
 def second_moment_units(slots, rows, name=None):

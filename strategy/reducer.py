@@ -177,22 +177,26 @@ class GradientReducer:
         with tf.device(self._device):
             _where(
                 are_used,
-                lambda: statistics.update(of_squares, 1 / self._workers, _decay(measured, step)),
+                lambda: statistics.update(
+                    of_squares, 1 / self._workers, _decay(measured), list(map(_corrects, measured))
+                ),
                 lambda: (),
             )
             if with_second_moments:
                 # Where noise dominates, the sum of N gradients has the sum of their second moments.
                 factor = 1.0 if reduce_op == "SUM" else 1 / self._workers**2
                 sums = [reduced[entries.index(entry) - 1] for entry in shared]
+
+                def shared_moments():
+                    moments = statistics.second_moments(of_squares, factor)
+                    has_zeros = tf.reduce_any(tf.equal(of_squares, 0))
+                    return [
+                        _second_moment(*of_variable, step, has_zeros)
+                        for of_variable in zip(shared, moments, sums, strict=True)
+                    ]
+
                 moments = _where(
-                    are_used,
-                    lambda: [
-                        _second_moment(*of_variable, step)
-                        for of_variable in zip(
-                            shared, statistics.second_moments(of_squares, factor), sums, strict=True
-                        )
-                    ],
-                    lambda: [_square(total) for total in sums],
+                    are_used, shared_moments, lambda: [_square(total) for total in sums]
                 )
                 for entry, total, moment in zip(shared, sums, moments, strict=True):
                     is_wanted = entry.compressor.shares_second_moment
@@ -292,7 +296,7 @@ class GradientReducer:
                     )
             own = compressor.second_moments(exchange, reduced) if with_second_moments else None
             for gradient, moment in zip(reduced, own or [], strict=own is not None):
-                second_moments.attach(gradient, _positive(moment, gradient, entries[0]))
+                second_moments.attach(gradient, second_moments.positive(moment, gradient))
             return reduced
 
     def _exchange(self, **of_bucket):
@@ -436,9 +440,9 @@ def _or_none(tensor, dtype):
     return tf.zeros([0], dtype) if tensor is None else tensor
 
 
-def _second_moment(entry, moment, reduced, step):
+def _second_moment(entry, moment, reduced, step, has_zeros):
     """Returns the second moment; that of what was not compressed is the square."""
-    moment = _positive(moment, reduced, entry)
+    moment = tf.cond(has_zeros, lambda: second_moments.positive(moment, reduced), lambda: moment)
     is_compressed = []
     if entry.compressor.start_step > 0:
         is_compressed.append(step >= entry.compressor.start_step)
@@ -447,14 +451,6 @@ def _second_moment(entry, moment, reduced, step):
     if not is_compressed:
         return moment
     return tf.cond(tf.reduce_all(is_compressed), lambda: moment, lambda: _square(reduced))
-
-
-def _positive(moment, reduced, entry):
-    """Returns the second moment, or the square where an optimizer would divide by nothing."""
-    moves_zeros = (entry.choice or entry.compressor).moves_zeros
-    if moves_zeros is False:  # in all steps
-        return moment
-    return tf.where(tf.logical_not(moves_zeros) | (moment > 0), moment, _square(reduced))
 
 
 def _square(reduced):
@@ -472,17 +468,19 @@ def _are_used(entries, squares):
     return tf.reduce_any(used)
 
 
-def _decay(entries, step):
+def _decay(entries):
     """Returns how much is kept in this step of what units come from, the same for all variables."""
     choices = {id(entry.choice): entry.choice for entry in entries if entry.choice is not None}
-    decay = DECAY
-    if choices:
-        are_fresh = tf.reduce_all([choice.has_fresh_units for choice in choices.values()])
-        decay = tf.where(are_fresh, QUICK_DECAY, DECAY)
-    systems = [s for e in entries for s in (e.choice.systems if e.choice else (e.compressor,))]
-    if any(system.corrects_units for system in systems):
-        return decay
-    return tf.where(tf.equal(step, 0), 0.0, decay)  # the first squares for all before
+    if not choices:
+        return DECAY
+    are_fresh = tf.reduce_all([choice.has_fresh_units for choice in choices.values()])
+    return tf.where(are_fresh, QUICK_DECAY, DECAY)
+
+
+def _corrects(entry):
+    """Whether a variable's units are corrected for their bias."""
+    systems = entry.choice.systems if entry.choice else (entry.compressor,)
+    return any(system.corrects_units for system in systems)
 
 
 def _where(condition, then, otherwise):

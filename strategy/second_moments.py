@@ -40,6 +40,16 @@ def of(gradient):
     return getattr(gradient, _ATTRIBUTE, None)
 
 
+def positive(second_moment, gradient):
+    """Returns it or, where it is not positive, the square of the reduced gradient.
+
+    An optimizer would divide by nothing what a residual delivers of a row whose gradients have
+    become 0, or what one bit, which has no 0, makes of a value that always was.
+    """
+    square = tf.square(tf.cast(gradient, second_moment.dtype))
+    return tf.where(second_moment > 0, second_moment, square)
+
+
 def copy(gradient):
     """Returns a copy of a reduced gradient, and of its second moment, on the current device."""
     copied = with_values(gradient, tf.identity)

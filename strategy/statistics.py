@@ -47,11 +47,14 @@ class Statistics:
             return []
         return ops.second_moment_units(self._slots, self._rows[: len(self._slots)])
 
-    def update(self, statistics, scale, decay):
-        """Lets what units come from follow the mean, `scale` times a sum, of all workers'."""
+    def update(self, statistics, scale, decay, corrected):
+        """Lets what units come from follow the mean, `scale` times a sum, of all workers'.
+
+        See `ops.update_second_moments`.
+        """
         if self._slots:
             measured = statistics[: self._measured_size]
-            ops.update_second_moments(measured, self._slots, scale, decay)
+            ops.update_second_moments(measured, self._slots, scale, decay, corrected)
         return ()  # for a branch of tf.cond
 
     def second_moments(self, statistics, factor):

@@ -50,18 +50,20 @@ def steps_with_second_moments(
     compiled=True,
     poisoned=None,
     zero_columns=0,
+    late=0,
 ):
     """Reduces gradients; returns second moments and slots by step, and the traffic.
 
-    The first `zero_columns` of each gradient are 0.
+    The first `zero_columns` of each gradient are 0. The first `late` steps have none of the first.
     """
     strategy = _strategy(compression)
     variables = _variables(strategy, names)
 
     def step(gradients):
         def replica_step(gradients):
+            others = list(variables.values())[-len(gradients) :]
             reduced = strategy.reduce_gradients(
-                zip(gradients, variables.values(), strict=True), reduce_op, with_second_moments=True
+                zip(gradients, others, strict=True), reduce_op, with_second_moments=True
             )
             moments = [second_moments.of(g) for g, _ in reduced]
             return [g for g, _ in reduced], [m for m in moments if m is not None]
@@ -76,7 +78,7 @@ def steps_with_second_moments(
             values[..., :zero_columns] = 0
         if number == poisoned and rank() == 1:
             gradients[0].flat[5] = np.inf
-        reduced, moments = step([tf.constant(g) for g in gradients])
+        reduced, moments = step([tf.constant(g) for g in gradients[number < late :]])
         result["reduced"].append([r.numpy() for r in reduced])
         result["moments"].append([m.numpy() for m in moments])
         result["slots"].append(_slot(strategy, variables["kernel"]))
@@ -131,12 +133,13 @@ def train(
     compiled=True,
     rewrite=False,
     zero_rows=0,
+    zero_from=0,
     **arguments,
 ):
     """An optimizer applies gradients; returns variables and optimizer variables by step.
 
     With `rewrite` (tf_keras only) the program does something to gradients after their reduction.
-    The first `zero_rows` of each gradient are 0.
+    The first `zero_rows` of each gradient are 0, from step `zero_from` on.
     """
     keras = tf.keras
     strategy = _strategy(compression)
@@ -171,7 +174,7 @@ def train(
     with warn, unittest.mock.patch.object(second_moments, "_has_warned", False):
         for number in range(steps):
             gradients = [gradient(n, number, rank()) for n in names]
-            for values in gradients:
+            for values in gradients if number >= zero_from else ():
                 values[:zero_rows] = 0
             step(list(map(tf.constant, gradients)))
             result["variables"].append({n: np.array(v) for n, v in variables.items()})

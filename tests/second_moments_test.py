@@ -2,7 +2,10 @@
 
 import dataclasses
 import os
+import subprocess
+import sys
 import tempfile
+import textwrap
 
 import keras
 import numpy as np
@@ -94,6 +97,18 @@ class StatisticsTest(parameterized.TestCase):
         for result in results:
             np.testing.assert_array_equal(np.stack(result["moments"])[:, 0], moments)
             np.testing.assert_array_equal(result["slots"], slots)
+
+    @parameterized.parameters(
+        (tf_gc.EFSignSGD(), {"poisoned": 0}),
+        (tf_gc.EFSignSGD(), {"late": 1}),
+        (tf_gc.Policy(default=tf_gc.EFSignSGD(), rules={"other": tf_gc.ThreeLC()}), {}),
+    )
+    def test_first_squares_count_for_all_before_in_whatever_step_they_come(self, system, arguments):
+        results = shared_cluster(2).run(
+            programs.steps_with_second_moments, system, 3, names=("kernel", "other"), **arguments
+        )
+        for result in results:
+            self.assertEqual([slot[-1] for slot in result["slots"]][-2:], [1.0, 1.0])
 
     @parameterized.parameters("float16", "bfloat16")
     def test_short_gradients_have_those_of_their_float32(self, dtype):
@@ -341,13 +356,6 @@ def _adagrad(g, square, state, t):
     return 0.001 * g / np.sqrt(v + 1e-7)
 
 
-def _adadelta(g, square, state, t):
-    v = state["v"] = 0.95 * state["v"] + 0.05 * square
-    update = np.sqrt(state["m"] + 1e-7) * g / np.sqrt(v + 1e-7)
-    state["m"] = 0.95 * state["m"] + 0.05 * np.square(update)
-    return 0.001 * update
-
-
 def _adafactor(g, square, state, t):
     rho = min(0.001, 1 / np.sqrt(t))
     beta = 1 - t**-0.8
@@ -398,7 +406,6 @@ _OPTIMIZERS = {
     "Adafactor": _adafactor,
     "Lamb": _lamb,
     "Adagrad": _adagrad,
-    "Adadelta": _adadelta,
 }
 _IN_TF_KERAS = ("Adam", "Nadam", "RMSprop", "Adafactor")
 # These have no name in tf_gc.optimizers.
@@ -595,6 +602,25 @@ class OptimizerTest(parameterized.TestCase):
         # Nor does it keep the others from moving.
         self.assertGreater(np.median(moved(8)[8:]), 0.1 * np.median(moved(0)[8:]))
 
+    @parameterized.parameters(
+        tf_gc.ThreeLC(), tf_gc.TopK(0.1), tf_gc.ARTopK(0.1), tf_gc.ScaleCom(10)
+    )
+    def test_what_a_row_delivers_after_its_last_gradient_is_divided_by_its_square(self, compressor):
+        results = shared_cluster(2).run(
+            programs.train,
+            compressor,
+            12,
+            "RMSprop",
+            names=("kernel",),
+            zero_rows=8,
+            zero_from=2,
+            rho=0.5,  # forgets what was before
+        )
+        before, *later = [v["kernel"][:8] for v in one([r["variables"] for r in results])[2:]]
+        moved = np.abs(np.diff([before, *later], axis=0)).max()
+        self.assertGreater(moved, 0)
+        self.assertLess(moved, 2e-3)  # the learning rate is a thousandth: 1 / sqrt(1 - rho) of it
+
     def test_a_subclass_of_nadam_steps_along_the_gradient_too(self):
         for name in "Adam", "Nadam":
             own = type("Own", (getattr(keras.optimizers, name),), {})
@@ -650,7 +676,9 @@ class OptimizerTest(parameterized.TestCase):
         self.assertIn("use tf_gc.optimizers.Adam,", warning)
 
     @parameterized.parameters(
-        ("Adamax", False), ("Adamax", True), ("Adagrad", True), ("Adadelta", True)
+        *(("Adamax", legacy_keras) for legacy_keras in (False, True)),
+        *(("Adadelta", legacy_keras) for legacy_keras in (False, True)),
+        ("Adagrad", True),
     )
     def test_optimizers_that_get_none_and_may_square_are_warned_of_once(self, name, legacy_keras):
         cluster = _cluster(legacy_keras)
@@ -732,9 +760,37 @@ class SerializationTest(parameterized.TestCase):
             path = os.path.join(directory, "model.keras")
             model.save(path)
             loaded = keras.models.load_model(path)
-        self.assertIsInstance(loaded.optimizer, tf_gc.optimizers.AdamW)
+        self.assertIsInstance(loaded.optimizer, keras.optimizers.AdamW)
         for ours, theirs in zip(loaded.optimizer.variables, model.optimizer.variables, strict=True):
             np.testing.assert_array_equal(ours, theirs)
+
+    @parameterized.product(keras_of=("keras", "tf_keras"), suffix=("keras", "h5"))
+    def test_a_saved_model_is_loaded_by_a_process_that_knows_tf_gc_alone(self, keras_of, suffix):
+        path = os.path.join(self.create_tempdir().full_path, f"model.{suffix}")
+        environment = {"TF_USE_LEGACY_KERAS": "1" if keras_of == "tf_keras" else "0"}
+        save = f"""
+            import numpy as np, tensorflow as tf, tf_gc
+            keras = tf.keras
+            model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+            model.compile(tf_gc.optimizers.AdamW(0.25), keras.losses.MeanSquaredError())
+            model.fit(np.ones([8, 4]), np.ones([8, 3]), verbose=0)
+            model.save({path!r})
+            """
+        load = f"""
+            import tensorflow as tf, tf_gc
+            optimizer = tf.keras.models.load_model({path!r}).optimizer
+            print(type(optimizer).__name__, float(optimizer.learning_rate))
+            """
+        for program in save, load:
+            result = subprocess.run(
+                [sys.executable, "-c", textwrap.dedent(program)],
+                env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout.splitlines()[-1], "AdamW 0.25")
 
     def test_a_checkpoint_of_keras_is_one_of_ours(self):
         variable = keras.Variable(np.ones(3, np.float32))

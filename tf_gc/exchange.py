@@ -54,11 +54,6 @@ class Choice:
         return tf.gather([system.uses_residual for system in self.systems], self.index)
 
     @property
-    def moves_zeros(self) -> tf.Tensor:
-        """Whether a value that has always been 0 may become something else, a bool scalar."""
-        return tf.gather([system.moves_zeros for system in self.systems], self.index)
-
-    @property
     def has_units(self) -> tf.Tensor:
         """Whether values are compressed in units of the second moment, a bool scalar."""
         return tf.gather([s.units == "second_moment" for s in self.systems], self.index)

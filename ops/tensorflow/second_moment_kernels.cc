@@ -163,7 +163,13 @@ absl::Status ReadStatistics(OpKernelContext* context, int64_t expected,
 
 class UpdateSecondMomentsOp : public OpKernel {
  public:
-  using OpKernel::OpKernel;
+  explicit UpdateSecondMomentsOp(OpKernelConstruction* context)
+      : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("corrected", &corrected_));
+    constexpr int kOthers = 3;  // statistics, scale, decay
+    OP_REQUIRES_OK(context, CheckCount("corrected", corrected_.size(),
+                                       context->num_inputs() - kOthers));
+  }
 
   void Compute(OpKernelContext* context) override {
     float scale, decay;
@@ -189,15 +195,16 @@ class UpdateSecondMomentsOp : public OpKernel {
     OP_REQUIRES_OK(context, ReadStatistics(context, total, scale, &statistics));
     const float* first = statistics.data();
     for (int i = 0; i < slots.size(); ++i) {
-      OP_REQUIRES_OK(
-          context, Update(context, first, sizes[i], decay, variables[i].get()));
+      OP_REQUIRES_OK(context, Update(context, first, sizes[i], decay,
+                                     corrected_[i], variables[i].get()));
       first += sizes[i];
     }
   }
 
  private:
   static absl::Status Update(OpKernelContext* context, const float* statistics,
-                             int64_t size, float decay, Var* variable) {
+                             int64_t size, float decay, bool is_corrected,
+                             Var* variable) {
     tensorflow::mutex_lock lock(*variable->mu());
     // Who has read the variable keeps what it has read.
     Tensor updated;
@@ -209,10 +216,13 @@ class UpdateSecondMomentsOp : public OpKernel {
     }
     float* const values = updated.flat<float>().data();
     std::copy_n(slot.flat<float>().data(), size + 1, values);
+    if (!is_corrected && values[size] == 0) decay = 0;
     kernels::UpdateSecondMoment(statistics, size, decay, values + size, values);
     *variable->tensor() = std::move(updated);
     return absl::OkStatus();
   }
+
+  std::vector<bool> corrected_;
 };
 
 class SecondMomentUnitsOp : public MatricesOp {

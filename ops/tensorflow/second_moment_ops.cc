@@ -65,6 +65,15 @@ absl::Status MeanSquaresShape(InferenceContext* c) {
 }
 
 absl::Status UpdateSecondMomentsShape(InferenceContext* c) {
+  int slots;
+  std::vector<bool> corrected;
+  TF_RETURN_IF_ERROR(c->GetAttr("N", &slots));
+  TF_RETURN_IF_ERROR(c->GetAttr("corrected", &corrected));
+  if (static_cast<int>(corrected.size()) != slots) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("corrected must be one per slot, got ", corrected.size(),
+                     " for ", slots));
+  }
   ShapeHandle shape;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &shape));
   for (int i = 1; i < c->num_inputs(); ++i) {
@@ -88,6 +97,11 @@ absl::Status SecondMomentsShape(InferenceContext* c) {
   std::vector<PartialTensorShape> shapes;
   std::vector<int64_t> rows;
   TF_RETURN_IF_ERROR(c->GetAttr("shapes", &shapes));
+  if (static_cast<int>(shapes.size()) != c->num_outputs()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shapes must be one per second moment, got ",
+                     shapes.size(), " for ", c->num_outputs()));
+  }
   TF_RETURN_IF_ERROR(GetRows(c, shapes.size(), &rows));
   int64_t total = 0;
   for (size_t i = 0; i < shapes.size(); ++i) {
@@ -152,6 +166,7 @@ REGISTER_OP("TfGc>UpdateSecondMoments")
     .Input("scale: float")
     .Input("decay: float")
     .Attr("N: int >= 1")
+    .Attr("corrected: list(bool)")
     .SetIsStateful()
     .SetShapeFn(UpdateSecondMomentsShape)
     .Doc(R"doc(
@@ -167,6 +182,8 @@ slots: Handles of different float32 variables, zero at first, which have a value
 scale: What the statistics are multiplied with, a scalar: 1 over the number of
   workers for sums.
 decay: A scalar in 0 ... 1.
+corrected: Of each slot, whether the means are corrected for their bias. If not, w
+  is 1 from the first statistics on, which count for all that there were before.
 )doc");
 
 REGISTER_OP("TfGc>SecondMomentUnits")

@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
+from tf_gc.ops.library import library
 from tf_gc.strategy import second_moments
 
 from tests import second_moment_reference as reference
@@ -117,6 +118,17 @@ class SlotTest(OpTestCase):
 
 
 class SecondMomentsTest(OpTestCase):
+    def test_another_number_of_shapes_is_refused_when_traced(self):
+        @tf.function
+        def second_moments_of_one():
+            statistics = tf.zeros([6], tf.bfloat16)
+            return library.tf_gc_second_moments(
+                statistics, 1.0, N=1, rows=[1, 1], shapes=[[2], [2]]
+            )
+
+        with self.assertRaisesRegex(ValueError, "shapes must be one per second moment"):
+            second_moments_of_one()
+
     @parameterized.named_parameters(*MODES)
     def test_they_are_the_references(self, compile_function):
         first, second = np.square(testing.gaussian(7)), np.square(testing.gaussian(9, seed=1))

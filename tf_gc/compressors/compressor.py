@@ -39,9 +39,6 @@ class Compressor(abc.ABC):
         for an optimizer to square it (values that come late, in spikes, or have
         one magnitude). Such an optimizer then gets the mean of the workers' own
         squares, of rows and columns.
-      moves_zeros: whether it may deliver something else for a value that has always
-        been 0, as one bit has no 0, and THC's rounding spreads over all values.
-        Where the second moment is 0, too, an optimizer then gets the square.
       corrects_units: whether units are corrected for their bias, as Adam's moments
         are. If not, the first squares count for all that there were before.
     """
@@ -51,7 +48,6 @@ class Compressor(abc.ABC):
     uses_residual: ClassVar[bool] = True
     whole_model: ClassVar[bool] = False
     shares_second_moment: ClassVar[bool] = False
-    moves_zeros: ClassVar[bool] = False
     corrects_units: ClassVar[bool] = False
     # Not annotated: else where it is a field, it would be the first of all.
     units = "gradient"

@@ -41,7 +41,6 @@ class EFSignSGD(FusedCompressor):
     prediction: float | Literal["auto"] = "auto"
 
     shares_second_moment = True
-    moves_zeros = True
 
     def reduce(self, values, exchange):
         from tf_gc import ops

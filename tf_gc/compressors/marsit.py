@@ -70,7 +70,6 @@ class Marsit(FusedCompressor):
     prediction: float | Literal["auto"] = "auto"
 
     shares_second_moment = True
-    moves_zeros = True
 
     def __post_init__(self):
         super().__post_init__()

@@ -27,7 +27,6 @@ class OneBit(FusedCompressor):
     """
 
     shares_second_moment = True
-    moves_zeros = True
 
     def reduce(self, values, exchange):
         from tf_gc import ops

@@ -58,8 +58,6 @@ class OneBitAdam(FusedCompressor):
     beta_1: float = 0.9
     beta_2: float = 0.999
 
-    moves_zeros = True
-
     def __post_init__(self):
         super().__post_init__()
         checks.integer("freeze_step", self.freeze_step, 1)

@@ -38,7 +38,6 @@ class SignSGD(FusedCompressor):
     uses_residual: ClassVar[bool] = False
 
     shares_second_moment = True
-    moves_zeros = True
 
     def __post_init__(self):
         super().__post_init__()

@@ -70,8 +70,6 @@ class UniformTHC(Compressor):
         default="auto", kw_only=True
     )
 
-    moves_zeros = True
-
     def __post_init__(self):
         super().__post_init__()
         checks.choice("bits", self.bits, (2, 3, 4, 5, 8))
