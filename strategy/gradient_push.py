@@ -95,10 +95,7 @@ class GradientPush:
             for index, gradient, second_moment in part.take():
                 gradients[index] = tf.cast(gradient, self._dtypes[index])
                 if second_moment is not None:
-                    second_moments.attach(
-                        gradients[index],
-                        second_moments.positive(second_moment, gradients[index]),
-                    )
+                    second_moments.attach(gradients[index], second_moment)
         grads_and_vars = list(zip(gradients, self._variables, strict=True))
         with second_moments.delivered(grads_and_vars):
             apply(grads_and_vars)

@@ -67,7 +67,8 @@ bool HasScales(const std::vector<PushEntry>& push) {
 }
 
 // Of the mean of a round. Where noise prevails, the squares of the mean of N
-// pushes are 1 / N of the mean of their squares.
+// pushes are 1 / N of the mean of their squares. Where all squares are 0, as of
+// a row of which only residuals have come, it is the mean's.
 Tensor SecondMoment(const Round& round, const VariableInfo& variable,
                     const float* mean, const ParallelFor& parallel_for,
                     TensorPool* pool) {
@@ -85,8 +86,11 @@ Tensor SecondMoment(const Round& round, const VariableInfo& variable,
   float* const values = FloatsOf(&moments);
   kernels::OuterProduct(factors.data(), rows, columns, values, parallel_for);
   parallel_for(n, /*cost=*/1, [=](int64_t begin, int64_t end) {
-    // 0, or NaN where the mean is not finite.
-    for (int64_t i = begin; i < end; ++i) values[i] += mean[i] - mean[i];
+    for (int64_t i = begin; i < end; ++i) {
+      const float value = values[i] == 0 ? mean[i] * mean[i] : values[i];
+      values[i] =
+          value + (mean[i] - mean[i]);  // NaN where the mean is not finite
+    }
   });
   return moments;
 }

@@ -752,6 +752,17 @@ TEST(ServerTest, SecondMomentsAreThoseOfTheMeanOfARound) {
   EXPECT_EQ(fixture.SecondMoment(push), Floats(4, 0));  // of no push
 }
 
+TEST(ServerTest, WhatARowDeliversAfterItsLastGradientHasItsSquare) {
+  Fixture fixture({MakeVariable(1, {2, 2}, kUnits)}, Rounds(1));
+  Worker worker = fixture.MakeWorker();
+  worker.model().WriteResidual(1, ToTensor({0, 0, 3, 0}));
+  const Buffer push = worker.Push({{2, 1, 0, 0}});
+  Accumulate(push, fixture.server());
+  const Floats mean = fixture.Mean(push), moments = fixture.SecondMoment(push);
+  EXPECT_NE(mean[2], 0);
+  EXPECT_EQ(moments, (Floats{4, 1, mean[2] * mean[2], mean[3] * mean[3]}));
+}
+
 TEST(ServerTest, PushesWithoutAVariableCountAsZerosInItsSecondMoments) {
   const std::vector<VariableInfo> variables = WithUnits();
   Fixture fixture(variables, Rounds(2));
