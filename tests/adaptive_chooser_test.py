@@ -204,15 +204,25 @@ class ChooserTest(absltest.TestCase):
 
     def test_a_plan_that_is_not_what_it_was_when_links_come_back_is_tried_again(self):
         systems = [_EXACT, _THC, _3LC]
-        world = _World(None, [3_000_000], computation=0.2)
         slow = Network(1e-3, 1e8)  # where 3LC is the fastest, and THC is tried
-        chooser = Chooser(systems, world.sizes, 4)
-        for links in (slow, _FAST):
-            self._train_on(chooser, systems, world, links)
-        self.assertEqual(chooser.plan.choices, (0,))
-        world.wrong = {"3LC": 5}
-        self.assertGreater(self._train_on(chooser, systems, world, slow), 3)
-        self.assertEqual(chooser.plan.choices, (1,))
+        for steps in (3, 10):
+            world = _World(None, [3_000_000], computation=0.2)
+            chooser = Chooser(systems, world.sizes, 4)
+            for links in (slow, _FAST):
+                self._train_on(chooser, systems, world, links)
+            self.assertEqual(chooser.plan.choices, (0,))
+            world.wrong = {"3LC": 3.8}
+            world.network = slow
+            settled = []
+            for _ in range(5):
+                plan = chooser.plan
+                seconds = world.seconds(systems, plan.choices, plan.ratio)
+                chooser.update(slow, [seconds] * steps)
+                settled.append((chooser.plan.choices, chooser.is_settled))
+            self.assertEqual(settled[0], ((2,), True))
+            self.assertFalse(all(is_settled for _, is_settled in settled))
+            self._train_on(chooser, systems, world, slow)
+            self.assertEqual(chooser.plan.choices, (1,))
 
     def test_a_pause_changes_nothing(self):
         systems = [_EXACT, _THC, _3LC]

@@ -143,7 +143,7 @@ class Chooser:
         self._ratios = tuple(ratios)
         self._gains = {}
         self._ratio = ratios[len(ratios) // 2] if ratios else None
-        self._steps = collections.defaultdict(_last_steps)
+        self._steps = collections.defaultdict(lambda: collections.deque(maxlen=_MOST_STEPS))
         self._seen = None  # the network at the last steps
         self._network = None  # for which steps were measured
         self._network_told = False  # of the last change, not steps alone
@@ -151,7 +151,7 @@ class Chooser:
         self._settled = {}  # by plan: what its steps took when it was chosen
         self._trial = None  # after which it has settled
         self._trials = collections.deque(maxlen=_MOST_TRIALS)  # of earlier networks
-        self._is_recalled = False  # the trial is an earlier one
+        self._is_recalled = False  # it is an earlier one, and the first steps are to confirm it
         self.is_settled = False
         self.plan = None
         self.why = ""
@@ -185,6 +185,8 @@ class Chooser:
         recalled = None
         if self._begins_anew(network):
             recalled = self._begin_anew(network)
+        elif self._settled_steps >= _FIRST_STEPS:
+            self._is_recalled = False
         if gains is not None and self._search is not None:
             self._gains = dict(zip(self._ratios, gains, strict=True))
         if self._gains:
@@ -242,7 +244,7 @@ class Chooser:
             return True
         if not self.is_settled:
             return self._expected_change(network) > _LARGE_CHANGE
-        if self._is_recalled and self._settled_steps <= _FIRST_STEPS:
+        if self._is_recalled:
             # It was another network after all, or the machine is another one.
             return _times(self._took(), self._settled[self.plan]) > _SMALL_CHANGE
         change = self._change(network)
@@ -260,8 +262,7 @@ class Chooser:
         """
         expected = self._expected_change(network)
         earlier = self._earlier_trial(network if expected > _SMALL_CHANGE else None)
-        is_wrong = self._is_recalled and self._settled_steps <= _FIRST_STEPS
-        if self._trial is not None and not is_wrong:
+        if self._trial is not None and not self._is_recalled:
             self._trials.append(self._trial)
         self._network_told = expected > _LARGE_CHANGE
         self._settled = {}
@@ -446,10 +447,6 @@ class Chooser:
             f"measured steps: {', '.join(measured) or 'none yet'}"
         )
         self.plan = plan
-
-
-def _last_steps():
-    return collections.deque(maxlen=_MOST_STEPS)
 
 
 def _seconds(costs, choices):
