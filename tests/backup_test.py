@@ -106,11 +106,13 @@ class RestartTest(_BackupTest):
         if not hasattr(keras.optimizers, "MultiOptimizer"):
             self.skipTest("this version of Keras has no MultiOptimizer")
         arguments = {"save_freq": 3, "several_optimizers": True}
-        interrupted({}, programs.fit, self.directory, tf_gc.ThreeLC(), (1, 1, 2), **arguments)
-        results = shared_cluster(2).run(
+        interrupted(
+            {}, programs.fit, self.directory, tf_gc.ThreeLC(), (0, 1, 2), workers=1, **arguments
+        )
+        results = shared_cluster(1).run(
             programs.fit, self.directory, tf_gc.ThreeLC(), seed=1, **arguments
         )
-        expected = uninterrupted({}, tf_gc.ThreeLC(), several_optimizers=True)
+        expected = uninterrupted({}, tf_gc.ThreeLC(), workers=1, several_optimizers=True)
         self.check_same_end(results, expected, (1, 1))
 
     def test_it_goes_on_behind_the_last_batch_of_a_dataset_of_unknown_size(self):
