@@ -1,5 +1,7 @@
 """Gradients of a step -> one push to each server -> the optimizer's update there."""
 
+import re
+
 import tensorflow as tf
 from tf_gc.strategy import message_pieces, pulled_variable, second_moments, worker_step
 from tf_gc.strategy.variables import GRADIENT_DTYPES
@@ -215,9 +217,9 @@ def _checked(variable):
 
 
 def _of_shape(gradient, variable):
-    """Returns the gradient, of which it is sure, now or in the step, that it has this shape.
+    """Returns the gradient, whose shape is checked: while tracing if it is known, or in the step.
 
-    A push of another shape would be refused by the server, and be kept for the next one.
+    The server would refuse a push of another shape, and the worker would add it to the next one.
     """
     name = variable.name.partition(":")[0]
     if isinstance(gradient, tf.IndexedSlices):
@@ -232,7 +234,7 @@ def _ensure_shape(tensor, shape, name):
         raise ValueError(
             f"the gradient of {name} has the shape {tensor.shape}, and must have {shape}"
         )
-    return tf.ensure_shape(tensor, shape, name=f"gradient_of_{name.replace('/', '_')}")
+    return tf.ensure_shape(tensor, shape, name=re.sub(r"\W", "_", f"gradient_of_{name}"))
 
 
 def _rows(gradient):

@@ -32,7 +32,7 @@ _uninterrupted = {}
 
 def uninterrupted(environment, compression, workers=2, **kwargs):
     """What a training without backups ends with."""
-    key = (workers, str(compression), *environment, *kwargs)
+    key = (workers, str(compression), *environment, *kwargs.items())
     if key not in _uninterrupted:
         cluster = shared_cluster(workers, **environment)
         _uninterrupted[key] = cluster.run(programs.fit, None, compression, **kwargs)

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -322,9 +323,9 @@ class CommandLineTest(_LaunchTest):
         )
         log = folder / "log"
         _wait_until(lambda: log.exists() and log.read_text().count("ready") == 2)
-        for process in os.popen(f"ps -o pid= -g {shell.pid}").read().split():
-            if int(process) != shell.pid:  # it would wait for them, but have no exit code
-                os.kill(int(process), signal.SIGINT)
+        children = pathlib.Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text()
+        for child in children.split():  # not the shell, which would have no exit code
+            os.kill(int(child), signal.SIGINT)
         self.assertEqual(shell.wait(timeout=_LONG_SECONDS), 128 + signal.SIGINT)
         self.assertCountEqual(
             [path.name for path in folder.glob("saved-*")], ["saved-0", "saved-1"]
@@ -346,6 +347,24 @@ class CommandLineTest(_LaunchTest):
 
 
 class OutputTest(_LaunchTest):
+    @parameterized.parameters(0, 1, 2)
+    def test_a_slow_reader_gets_the_last_words_of_the_launcher(self, phase):
+        lines = []
+        ready = itertools.cycle([phase == 0, phase == 1, phase == 2])
+        body = """
+            print("out")
+            summary = {"steps": 1, "bytes_sent": 1, "values_sent": 8, "seconds": 1}
+            pathlib.Path(os.environ["TF_GC_SUMMARY"] + ".json").write_text(json.dumps(summary))
+            """
+        with (
+            mock.patch.object(output.Printer, "is_ready", lambda _: next(ready)),
+            mock.patch.object(output.Printer, "__call__", lambda _, line: lines.append(line)),
+        ):
+            self.run_program(body, workers=1, on_line=None)
+        self.assertEqual(self.texts(lines, "worker 0"), ["out"])
+        [said] = self.texts(lines, "tf_gc-launch")
+        self.assertStartsWith(said, "1 steps: each worker sent")
+
     def test_lines_carry_the_worker_and_keep_their_stream(self):
         program = self.write('print("out", index); print("err", index, file=sys.stderr)')
         result = self.command_line("--workers=2", program)
@@ -415,7 +434,7 @@ class OutputTest(_LaunchTest):
     def test_a_last_line_without_end_arrives_though_others_hold_the_pipe(self):
         _, lines = self.run_program(
             """
-            subprocess.Popen(["sleep", "600"], start_new_session=True)
+            subprocess.Popen(["sleep", "10"], start_new_session=True)
             print("the end", end="")
             """,
             workers=1,

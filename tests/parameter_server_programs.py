@@ -992,7 +992,7 @@ def push_a_wrong_shape(wrong, rows, **kwargs):
     """
     strategy = make_strategy(**kwargs)
     with strategy.scope():
-        variable = tf.Variable(tf.zeros(_SHAPE), name="pushed")
+        variable = tf.Variable(tf.zeros(_SHAPE), name="pushed (here)")
 
     def update(grads_and_vars):
         for gradient, updated in grads_and_vars:

@@ -259,7 +259,7 @@ class PushAndPullTest(parameterized.TestCase):
             programs.push_a_wrong_shape, compression=tf_gc.Policy(), **kwargs
         )
         self.assertLen(errors, 2)
-        self.assertIn("gradient of pushed has the shape", errors[0])
+        self.assertIn("gradient of pushed (here) has the shape", errors[0])
         pushed = value[:2] if kwargs["rows"] else value
         np.testing.assert_array_equal(pushed, -3)
 

@@ -54,7 +54,8 @@ def steps_with_second_moments(
 ):
     """Reduces gradients; returns second moments and slots by step, and the traffic.
 
-    The first `zero_columns` of each gradient are 0. The first `late` steps have none of the first.
+    The first `zero_columns` of each gradient are 0. In the first `late` steps the first variable
+    has no gradient.
     """
     strategy = _strategy(compression)
     variables = _variables(strategy, names)

@@ -72,8 +72,8 @@ __device__ inline uint32_t ZeroMask(const Bytes<kThreadBytes>& bytes) {
   return mask;
 }
 
-// The zeros at which a code begins, if `run` < kLongestRun zeros of the last
-// code before the first byte are in its run.
+// The zeros at which a code begins. The last code before the first byte has
+// `run` zeros so far, less than kLongestRun; 0 if it is complete.
 __device__ inline uint32_t CodeStarts(uint32_t zeros, int run) {
   uint32_t starts = zeros & ~(zeros << 1);
   if (run != 0 && (zeros & 1) != 0) {

@@ -332,27 +332,30 @@ class _Job:
         self._signals_due = _end(signal.SIGTERM, 0.0)
         while self._servers:
             self._step()
-        self._relay_the_rest()
+        self._finish()
+        return self._exit_code
+
+    def _finish(self):
+        """Relays what is left, and says last what the processes have exchanged."""
+        self._relay_until(lambda: not self._unprinted and not self._selector.get_map())
+        for key in list(self._selector.get_map().values()):  # pipes that other processes hold
+            self._selector.unregister(key.fileobj)
+            for line in key.data.lines(b""):
+                self._print(line)
         exchanged = summary.read_summary(self._summaries)
         if exchanged:
             self._say(exchanged)
-        return self._exit_code
+        self._relay_until(lambda: not self._unprinted)
 
-    def _relay_the_rest(self):
-        """Relays what is left; after a signal, no reader is waited for who takes nothing."""
+    def _relay_until(self, is_done):
+        """Waits for a slow reader, and for pipes a while; after a signal for neither for long."""
         last = time.monotonic()
-        while not self._interrupts.received:
-            is_wanted = self._unprinted and not self._interrupts.has_come
-            if not is_wanted and time.monotonic() > last + _DRAIN_SECONDS:
-                break
-            if not self._unprinted and not self._selector.get_map():
+        while not is_done() and not self._interrupts.received:
+            waits_for_reader = self._unprinted and not self._interrupts.has_come
+            if not waits_for_reader and time.monotonic() > last + _DRAIN_SECONDS:
                 break
             if self._relay(_POLL_SECONDS):
                 last = time.monotonic()
-        # Pipes that others still hold.
-        for key in list(self._selector.get_map().values()):
-            for line in key.data.lines(b""):
-                self._print(line)
 
     def _open_log(self, log_dir, task):
         if not log_dir:
