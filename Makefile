@@ -51,11 +51,11 @@ clusters: setup
 	@tests/cluster_guides/run.sh
 
 evaluate: setup
-	@$(PYTHON) examples/evaluate.py
-	@$(PYTHON) examples/evaluate_servers.py
-	@$(PYTHON) examples/study_adam.py
-	@$(PYTHON) examples/evaluate_adam.py
-	@$(PYTHON) examples/evaluate_adaptive.py
+	@$(PYTHON) examples/evaluate.py --docs docs
+	@$(PYTHON) examples/evaluate_servers.py --docs docs
+	@$(PYTHON) examples/study_adam.py --docs docs
+	@$(PYTHON) examples/evaluate_adam.py --docs docs
+	@$(PYTHON) examples/evaluate_adaptive.py --docs docs
 
 wheel: setup
 	@$(PYTHON) -m pip wheel -q --no-deps --no-build-isolation --wheel-dir dist .

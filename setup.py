@@ -93,6 +93,11 @@ class BuildBazel(Command):
 class Build(build):
     sub_commands = [*build.sub_commands, ("build_bazel", None)]  # noqa: RUF012
 
+    def run(self):
+        # Modules that were deleted since would be installed, too.
+        shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
+
 
 class PlatformWheel(bdist_wheel):
     """kernels.so is built for this CPython and this platform."""

@@ -22,6 +22,7 @@ import numpy as np
 from absl import app, flags
 
 FLAGS = flags.FLAGS
+flags.adopt_module_key_flags(common)
 flags.DEFINE_integer("layers", 2, "Transformer blocks.", lower_bound=1)
 flags.DEFINE_integer("width", 128, "Values in a layer, a multiple of 32.", lower_bound=32)
 flags.DEFINE_enum("text", "python", ["python", "manuals"], "What to learn.")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import flags
+from absl import app, flags
 
 import tf_gc
 
@@ -21,7 +21,9 @@ flags.DEFINE_string(
     "What compresses the gradients: one of tf_gc.compressors, with its hyper-parameters, or none.",
 )
 flags.DEFINE_integer("batch_size", 32, "Examples in a step of one worker.", lower_bound=1)
-flags.DEFINE_integer("epochs", 12, "Passes over the data, or periods of --steps_per_epoch.")
+flags.DEFINE_integer(
+    "epochs", 12, "Passes over the data, or periods of --steps_per_epoch.", lower_bound=1
+)
 flags.DEFINE_integer("steps_per_epoch", None, "Default: one pass over the data.", lower_bound=1)
 flags.DEFINE_enum("optimizer", "sgd", ["sgd", "adam"], "SGD with momentum 0.8, or Adam.")
 flags.DEFINE_integer("seed", 0, "Decides the initial model and the order of the data.")
@@ -93,6 +95,11 @@ def training_data(cluster: Cluster, inputs: np.ndarray, labels: np.ndarray) -> D
     another one.
     """
     steps_in_pass = len(inputs) // cluster.batch_size
+    if steps_in_pass == 0:
+        raise app.UsageError(
+            f"--batch_size={FLAGS.batch_size} on {cluster.workers} workers asks for more than the "
+            f"{len(inputs)} examples that there are: use a smaller one"
+        )
     if cluster.has_servers:
 
         def make_dataset():

@@ -32,10 +32,12 @@ from absl import app, flags
 from tf_gc import network_namespaces
 
 FLAGS = flags.FLAGS
+flags.adopt_module_key_flags(trainings)
 flags.DEFINE_integer("workers", 4, "Processes of each run.", lower_bound=2)
 flags.DEFINE_integer("epochs", 8, "Passes over the data in each run.", lower_bound=1)
 flags.DEFINE_list("seeds", ["0"], "Comma-separated; several give means and ranges.")
 flags.DEFINE_string("out", "results", "Directory for train.json and train.png.")
+flags.register_validator("seeds", bool, "one or more")
 
 _EPOCH = re.compile(r"epoch (\d+)/")
 
@@ -177,6 +179,13 @@ def main(argv):
     if len(argv) > 1:
         raise app.UsageError(f"unexpected argument: {argv[1]}")
     console = rich.console.Console()
+    out = pathlib.Path(FLAGS.out)
+    try:  # before all the training
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise app.UsageError(f"--out: nothing can be written to {out}: {error.strerror}") from error
     problem = network_namespaces.why_unavailable()
     bandwidth = None if problem else FLAGS.bandwidth
     network = f"{bandwidth} links" if bandwidth else "loopback"
@@ -195,8 +204,6 @@ def main(argv):
         console.print(rich.markup.escape(str(error)), soft_wrap=True, highlight=False)
         return 1
     console.print(table(reports))
-    out = pathlib.Path(FLAGS.out)
-    out.mkdir(parents=True, exist_ok=True)
     results = {"workers": FLAGS.workers, "bandwidth": bandwidth, "runs": reports}
     (out / "train.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     plot(reports, network, out / "train.png")

@@ -13,6 +13,7 @@ import sklearn.model_selection
 from absl import app, flags
 
 FLAGS = flags.FLAGS
+flags.adopt_module_key_flags(common)
 flags.DEFINE_float(
     "learning_rate", 0.02, "For a total batch of 128; in proportion for other sizes."
 )

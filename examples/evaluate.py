@@ -23,9 +23,11 @@ import trainings
 from absl import app, flags
 
 FLAGS = flags.FLAGS
+flags.adopt_module_key_flags(evaluations)
 flags.DEFINE_integer("workers", 4, "Processes of each training.", lower_bound=2)
 flags.DEFINE_list("systems", None, "Names or pages of SYSTEMS in this file; default: all.")
 flags.DEFINE_list("seeds", ["0", "1", "2"], "Of the five systems; others use the first one.")
+flags.register_validator("seeds", bool, "one or more")
 _MEASURES = ["accuracy", "loopback", "bandwidth"]
 flags.DEFINE_multi_enum("measure", _MEASURES, _MEASURES, "What to measure.")
 flags.DEFINE_string("out", "results/evaluate", "Directory for the reports of the trainings.")
@@ -46,6 +48,7 @@ ACCURACY_FLAGS = {
     "digits": ("--epochs=20",),
     "bytes_lm": ("--batch_size=8", "--epochs=5", "--steps_per_epoch=32"),
 }
+evaluations.allow_programs(ACCURACY_FLAGS)
 TIMING_FLAGS = {
     "digits": ("--epochs=2", "--steps_per_epoch=15"),
     "bytes_lm": ("--batch_size=8", "--epochs=2", "--steps_per_epoch=12"),
@@ -208,10 +211,9 @@ def report(console: rich.console.Console) -> None:
     systems.mkdir(parents=True, exist_ok=True)
     pages = sorted({system.page for system in SYSTEMS if system.page not in (None, "all")})
     for program in FLAGS.programs:
-        evaluations.write_table(
-            headings(program), rows(program), systems / f"{program}.md", console
-        )
-        for page in pages:
+        lines = rows(program)
+        evaluations.write_table(headings(program), lines, systems / f"{program}.md", console)
+        for page in pages if lines else ():
             plot(program, page, systems / f"{page}_{program}.png")
     console.print(f"Written: tables and figures in {systems}")
 

@@ -24,15 +24,18 @@ import trainings
 from absl import app, flags
 
 FLAGS = flags.FLAGS
+flags.adopt_module_key_flags(evaluations)
 flags.DEFINE_integer("workers", 4, "Processes of each training.", lower_bound=2)
 flags.DEFINE_list("tasks", None, "Names of TASKS in this file; default: all.")
 flags.DEFINE_list("systems", None, "Names of SYSTEMS in this file; default: all.")
 flags.DEFINE_list("seeds", ["0", "1", "2"], "Of the trainings on the loopback interface.")
+flags.register_validator("seeds", bool, "one or more")
 flags.DEFINE_multi_enum(
     "measure", ["quality", "time"], ["quality", "time"], "On loopback, or on links."
 )
 flags.DEFINE_string("out", "results/evaluate_adam", "Directory for the reports of the trainings.")
 FLAGS.set_default("programs", ["digits", "fashion_mnist", "bytes_lm"])
+evaluations.allow_programs(evaluations.METRICS)
 
 
 class System(NamedTuple):

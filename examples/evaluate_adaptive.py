@@ -26,11 +26,14 @@ import trainings
 from absl import app, flags
 
 FLAGS = flags.FLAGS
+flags.adopt_module_key_flags(evaluations)
+FLAGS.set_default("programs", ["digits", "fashion_mnist", "bytes_lm"])
 flags.DEFINE_integer("workers", 4, "Processes of each training.", lower_bound=2)
 flags.DEFINE_list("tasks", None, "Names of TASKS in this file; default: all.")
 flags.DEFINE_list("patterns", None, "Names of PATTERNS in this file; default: all.")
 flags.DEFINE_list("systems", None, "Names of SYSTEMS in this file; default: all.")
 flags.DEFINE_list("seeds", ["0", "1", "2"], "Of the trainings.")
+flags.register_validator("seeds", bool, "one or more")
 flags.DEFINE_list(
     "networks", ["10mbit", "100mbit", "1gbit", "10gbit", "loopback"], "Where steps are timed."
 )
@@ -39,6 +42,7 @@ flags.DEFINE_multi_enum(
     "measure", ["changes", "networks"], ["changes", "networks"], "What to measure."
 )
 flags.DEFINE_string("out", "results/evaluate_adaptive", "Directory for the reports.")
+evaluations.allow_programs(evaluations.METRICS)
 
 
 class System(NamedTuple):
@@ -129,7 +133,8 @@ def _systems():
 
 
 def tasks() -> list[Task]:
-    return evaluations.selected("tasks", FLAGS.tasks, TASKS)
+    named = evaluations.selected("tasks", FLAGS.tasks, TASKS)
+    return [task for task in named if task.program in FLAGS.programs]
 
 
 def patterns() -> list[Pattern]:

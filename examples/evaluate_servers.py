@@ -20,10 +20,12 @@ import trainings
 from absl import app, flags
 
 FLAGS = flags.FLAGS
+flags.adopt_module_key_flags(evaluations)
 flags.DEFINE_integer("workers", 3, "Worker processes of each training.", lower_bound=1)
 flags.DEFINE_multi_integer("servers", [1, 2], "Number of parameter servers.", lower_bound=1)
 flags.DEFINE_list("settings", None, "Names of SETTINGS in this file; default: all.")
 flags.DEFINE_list("seeds", ["0", "1", "2"], "Trainings with each setting.")
+flags.register_validator("seeds", bool, "one or more")
 flags.DEFINE_multi_enum(
     "measure", ["accuracy", "bandwidth"], ["accuracy", "bandwidth"], "What to measure."
 )
@@ -65,6 +67,7 @@ ACCURACY_FLAGS = {
     "digits": ("--epochs=12", "--steps_per_epoch=44"),
     "bytes_lm": ("--batch_size=4", "--epochs=6", "--steps_per_epoch=80"),
 }
+evaluations.allow_programs(ACCURACY_FLAGS)
 TIMING_FLAGS = {
     "digits": ("--epochs=2", "--steps_per_epoch=12"),
     "bytes_lm": ("--batch_size=4", "--epochs=2", "--steps_per_epoch=12"),

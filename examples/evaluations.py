@@ -16,7 +16,10 @@ from tf_gc import network_namespaces
 FLAGS = flags.FLAGS
 flags.DEFINE_list("programs", ["digits", "bytes_lm"], "What to train.")
 flags.DEFINE_bool("report_only", False, "Train nothing.")
-flags.DEFINE_string("docs", "docs", "Directory for the tables and figures.")
+flags.DEFINE_string(
+    "docs", "results/docs", "Directory for the tables and figures; those that are published: docs."
+)
+flags.adopt_module_key_flags(trainings)
 
 
 class Metric(NamedTuple):
@@ -44,9 +47,13 @@ METRICS = {
 }
 
 
-flags.register_validator(
-    "programs", lambda names: set(names) <= set(METRICS), f"one or more of {', '.join(METRICS)}"
-)
+def allow_programs(names: Iterable[str]) -> None:
+    """Says which programs --programs may name."""
+    flags.register_validator(
+        "programs",
+        lambda programs: bool(programs) and set(programs) <= set(names),
+        f"one or more of {', '.join(names)}",
+    )
 
 
 def run(
@@ -128,7 +135,13 @@ def write_table(
     path: pathlib.Path,
     console: rich.console.Console,
 ) -> None:
-    """Prints a table, and writes it to a page; the first column is text, the others are numbers."""
+    """Prints a table, and writes it to a page; the first column is text, the others are numbers.
+
+    Without rows the page, if there is one, stays as it is.
+    """
+    if not rows:
+        console.print(f"Nothing was measured for {path}, which is left as it is.")
+        return
     table = rich.table.Table()
     for index, heading in enumerate(headings):
         table.add_column(heading, justify="left" if index == 0 else "right", no_wrap=index == 0)

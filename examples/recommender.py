@@ -23,6 +23,7 @@ from absl import app, flags
 import tf_gc
 
 FLAGS = flags.FLAGS
+flags.adopt_module_key_flags(common)
 flags.DEFINE_integer("users", 4000, "Rows of the users' table.", lower_bound=1)
 flags.DEFINE_integer("items", 2000, "Rows of the items' table.", lower_bound=1)
 flags.DEFINE_integer("width", 32, "Values of a row.", lower_bound=1)

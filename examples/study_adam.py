@@ -27,10 +27,12 @@ from absl import app, flags
 from tf_gc.second_moments import has_statistics, matrix_shape
 
 FLAGS = flags.FLAGS
+flags.adopt_module_key_flags(evaluations)
 flags.DEFINE_integer("workers", 4, "That the process stands for.", lower_bound=1)
 flags.DEFINE_integer("steps", 320, "Of each training.", lower_bound=10)
 flags.DEFINE_list("groups", None, "Of RUNS in this file; default: all.")
 flags.DEFINE_list("seeds", ["0", "1"], "Trainings of each run.")
+flags.register_validator("seeds", bool, "one or more")
 FLAGS.set_default("batch_size", 4)
 FLAGS.set_default("learning_rate", 4e-3)
 
@@ -413,6 +415,8 @@ def _bits_per_byte(model, loss_function, text):
 def main(argv):
     if len(argv) > 1:
         raise app.UsageError(f"unexpected argument: {argv[1]}")
+    if FLAGS.report_only:
+        raise app.UsageError("--report_only: this study keeps no reports, and would train anew")
     groups = {run.group for run in RUNS}
     if unknown := set(FLAGS.groups or ()) - groups:
         raise app.UsageError(f"--groups: no {', '.join(unknown)}; {', '.join(sorted(groups))}")

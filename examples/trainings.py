@@ -58,9 +58,10 @@ class Training(NamedTuple):
 
     def report(self) -> dict | None:
         """Returns what was measured, or None if it has not been, or only in another way."""
-        if not self.path.exists():
+        try:
+            report = json.loads(self.path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):  # the latter: it was not written to its end
             return None
-        report = json.loads(self.path.read_text(encoding="utf-8"))
         return report if report.get("training") == self._settings else None
 
     @property
@@ -114,7 +115,9 @@ class Training(NamedTuple):
             raise TrainingFailedError(f"{self.title}: exit code {code}\n" + "\n".join(last_lines))
         report = json.loads(self.path.read_text(encoding="utf-8"))
         report["training"] = self._settings
-        self.path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        new = self.path.with_name(f"{self.path.name}.new")
+        new.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        new.replace(self.path)
 
 
 def reports(trainings: Iterable[Training]) -> list[dict]:

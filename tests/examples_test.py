@@ -1,6 +1,7 @@
 """What the examples report of a training, and what the evaluations' tables say of reports."""
 
 import pathlib
+import subprocess
 import sys
 from unittest import mock
 
@@ -9,6 +10,7 @@ from absl.testing import absltest, parameterized
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
 import common
 import evaluate_adam
+import evaluations
 import trainings
 
 
@@ -66,6 +68,52 @@ class TimeRowsTest(absltest.TestCase):
         self.assertEqual(
             self._rows("3lc", "thc"), [["3LC", "0.500", "-", "-"], ["THC", "1.000", "-", "-"]]
         )
+
+
+_EXAMPLES = pathlib.Path(common.__file__).parent
+
+
+class TablesTest(absltest.TestCase):
+    def test_a_table_without_rows_leaves_the_page_as_it_is(self):
+        page = pathlib.Path(self.create_tempdir(), "page.md")
+        page.write_text("measured before", encoding="utf-8")
+        console = mock.Mock()
+        evaluations.write_table(["system", "bits"], [], page, console)
+        self.assertEqual(page.read_text(encoding="utf-8"), "measured before")
+        self.assertIn("left as it is", console.print.call_args[0][0])
+        evaluations.write_table(["system", "bits"], [["3LC", "1.6"]], page, console)
+        self.assertIn("| 3LC | 1.6 |", page.read_text(encoding="utf-8"))
+
+
+class CommandsTest(parameterized.TestCase):
+    def _run(self, program, *arguments):
+        command = [sys.executable, str(_EXAMPLES / f"{program}.py"), *arguments]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        return result.returncode, result.stdout + result.stderr
+
+    @parameterized.parameters(
+        ("digits", ["compressor", "epochs", "optimizer", "json"]),
+        ("evaluate", ["programs", "report_only", "docs", "bandwidth", "systems"]),
+        ("compare", ["bandwidth", "seeds"]),
+    )
+    def test_help_has_the_flags_that_the_docs_use(self, program, names):
+        _, text = self._run(program, "--help")
+        for name in names:
+            self.assertRegex(text, rf"--(\[no\])?{name}:")
+
+    @parameterized.parameters(
+        ("evaluate", "--programs=fashion_mnist", "one or more of digits, bytes_lm"),
+        ("evaluate", "--seeds=", "seeds=.*one or more"),
+        ("study_adam", "--report_only", "report_only: this study keeps no reports"),
+        ("compare", "--out=/proc/results", "out: nothing can be written to /proc/results"),
+        ("digits", "--epochs=0", "epochs"),
+        ("digits", "--batch_size=2000", "batch_size=2000 on 1 workers .* than the 1437 examples"),
+    )
+    def test_what_cannot_be_is_refused_by_name(self, program, argument, message):
+        code, text = self._run(program, argument)
+        self.assertNotEqual(code, 0)
+        self.assertRegex(text, message)
+        self.assertNotIn("Traceback", text)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,12 @@ class TrainingsTest(parameterized.TestCase):
         self.assertEqual(training._replace(title="two").report()["compressor"], "none")
         self.assertIsNone(training._replace(**other).report())
 
+    def test_a_report_that_was_not_written_to_its_end_is_none(self):
+        path = pathlib.Path(self.create_tempdir(), "report.json")
+        for text in ("", '{"compressor": "no'):
+            path.write_text(text, encoding="utf-8")
+            self.assertIsNone(_training()._replace(path=path).report())
+
     def test_a_training_that_failed_has_no_report(self):
         path = pathlib.Path(self.create_tempdir(), "report.json")
         training = _training()._replace(path=path)
