@@ -1,6 +1,8 @@
 """The designs that the papers compare with, over real workers, do what their papers say."""
 
 import math
+import types
+import zlib
 
 import numpy as np
 import systems_programs as programs
@@ -293,6 +295,26 @@ class UnbiasedTest(parameterized.TestCase):
         self.assert_unbiased(
             tf_gc.CascadingSSDM(seed=1), lambda _, delivered: delivered.var(axis=0)
         )
+
+    def test_random_k_chooses_all_values_alike(self):
+        # In each of the steps one value of a hundred.
+        size, steps = 2048, 4000
+        chosen = np.zeros(size)
+        for step in range(steps):
+            exchange = types.SimpleNamespace(
+                size=size,
+                step=step,
+                sum=lambda values: values,
+                seed=lambda seed, purpose="", shared=False, step=step: tf.constant(
+                    [zlib.crc32(f"{seed} {purpose}".encode()), step], tf.int64
+                ),
+            )
+            total, _ = tf_gc.RandomK(0.01).reduce(tf.ones(size), exchange)
+            chosen += total.numpy()
+        expected = steps * 20 / size
+        self.assertEqual(chosen.sum(), steps * 20)
+        chi_squared = np.sum((chosen - expected) ** 2 / expected) / size
+        self.assertAlmostEqual(chi_squared, 1, delta=6 * np.sqrt(2 / size))
 
     def test_random_k_without_error_feedback(self):
         self.assert_unbiased(

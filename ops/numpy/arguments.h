@@ -7,6 +7,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -32,11 +33,18 @@ inline Shape ShapeOf(const py::array& array) {
   return Shape(array.shape(), array.shape() + array.ndim());
 }
 
+// Whether the array holds values of T. dtypes that come from another process
+// are equal to NumPy's own, but other objects.
+template <typename T>
+bool HasType(const py::array& array) {
+  return array.dtype().equal(py::dtype::of<T>());
+}
+
 // `array` in C order, as an array of T.
 template <typename T>
 py::array_t<T> Require(const py::array& array, const char* name,
                        const char* dtype) {
-  if (!array.dtype().is(py::dtype::of<T>())) {
+  if (!HasType<T>(array)) {
     throw py::type_error(std::string(name) + " must have dtype " + dtype +
                          ", got " + ToString(array.dtype()));
   }
@@ -50,6 +58,17 @@ inline ByteArray RequireBytes(const py::array& array, const char* name) {
                           ToString(array.attr("shape")));
   }
   return Require<uint8_t>(array, name, "uint8");
+}
+
+// The index of the first value that is not finite and above 0, or at least 0 if
+// `allow_zero`; -1 if there is none.
+inline int64_t FirstBad(const py::array_t<float>& values, bool allow_zero) {
+  for (int64_t i = 0; i < values.size(); ++i) {
+    const float value = values.data()[i];
+    const bool is_good = value > 0 || (allow_zero && value == 0);
+    if (!is_good || !std::isfinite(value)) return i;
+  }
+  return -1;
 }
 
 // `values` as float32. float16 and bfloat16 are exact there.
@@ -83,17 +102,20 @@ inline int64_t CheckedSize(const Shape& shape) {
   return size;
 }
 
-// A seed: an integer, or two of them.
+// A seed: an integer of 64 bits, or two of them.
 inline Seed RequireSeed(const py::object& seed) {
   const auto words =
-      py::array_t<int64_t, py::array::c_style>::ensure(py::array(seed));
+      py::array_t<int64_t, py::array::c_style | py::array::forcecast>::ensure(
+          py::array(seed));
+  const char kind = py::array(seed).dtype().kind();
   const bool is_integer =
-      words && (py::array(seed).dtype().kind() == 'i' || words.size() == 0);
+      words && (kind == 'i' || kind == 'u' || words.size() == 0);
   if (!is_integer || words.ndim() > 1 ||
       (words.ndim() == 1 && words.size() != 2)) {
     PyErr_Clear();
-    throw py::value_error("seed must be an integer or two of them, got " +
-                          ToString(py::repr(seed)));
+    throw py::value_error(
+        "seed must be an integer of 64 bits or two of them, got " +
+        ToString(py::repr(seed)));
   }
   const int64_t* word = words.data();
   return {static_cast<uint64_t>(word[0]),

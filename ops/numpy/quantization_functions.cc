@@ -157,10 +157,10 @@ py::array PyTableSum(const py::array& packed, const py::array& table,
                      int64_t bits, const py::array& accumulator) {
   RequireBits(bits);
   const int bit_count = static_cast<int>(bits);
-  if (accumulator.dtype().is(py::dtype::of<uint8_t>())) {
+  if (HasType<uint8_t>(accumulator)) {
     return SumsOf<uint8_t>(packed, table, bit_count, accumulator);
   }
-  if (accumulator.dtype().is(py::dtype::of<uint16_t>())) {
+  if (HasType<uint16_t>(accumulator)) {
     return SumsOf<uint16_t>(packed, table, bit_count, accumulator);
   }
   throw py::type_error("accumulator must have dtype uint8 or uint16, got " +

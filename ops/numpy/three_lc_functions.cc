@@ -26,6 +26,14 @@ struct ArrayUnits {
   Units units;
 };
 
+void RequirePositive(const py::array_t<float>& units, const std::string& name) {
+  const int64_t bad = FirstBad(units, /*allow_zero=*/false);
+  if (bad < 0) return;
+  throw py::value_error(name + " must be finite and above 0, got " +
+                        ToString(py::float_(units.at(bad))) + " at index " +
+                        std::to_string(bad));
+}
+
 ArrayUnits RequireUnits(const UnitsArgument& argument, int64_t n) {
   if (!argument) return {};
   ArrayUnits result = {Require<float>(argument->first, "units[0]", "float32"),
@@ -41,6 +49,8 @@ ArrayUnits RequireUnits(const UnitsArgument& argument, int64_t n) {
         ToString(argument->first.attr("shape")) + " and " +
         ToString(argument->second.attr("shape")));
   }
+  RequirePositive(result.rows, "units[0]");
+  RequirePositive(result.columns, "units[1]");
   result.units = {result.rows.data(), result.columns.data(), columns, 0};
   return result;
 }

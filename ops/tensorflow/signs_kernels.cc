@@ -79,7 +79,7 @@ class Magnitudes {
       : magnitudes_(magnitudes) {
     int64_t end = 0;
     for (const int64_t size : sizes) ends_.push_back(end += size);
-    is_by_value_ = count == end;
+    is_by_value_ = count == end && count != static_cast<int64_t>(sizes.size());
   }
 
   // Calls work(from, to, magnitude) for the values begin ... end - 1, where

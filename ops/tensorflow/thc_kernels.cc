@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -35,10 +36,29 @@ bool IsMatrixOfBlocks(const Tensor& tensor) {
 
 absl::Status CheckLimits(const Tensor& limits, int64_t blocks) {
   TF_RETURN_IF_ERROR(CheckVector(limits, "limits"));
-  if (limits.NumElements() == blocks) return absl::OkStatus();
+  if (limits.NumElements() != blocks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("limits must be one for each of ", blocks, " blocks, got ",
+                     limits.NumElements()));
+  }
+  const auto values = limits.flat<float>();
+  for (int64_t i = 0; i < blocks; ++i) {
+    if (values(i) < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "limits must not be negative, got ", values(i), " at ", i));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The input `size`, of which blocks can be counted.
+absl::Status ReadSize(const Tensor& tensor, int64_t* size) {
+  TF_RETURN_IF_ERROR(ReadCount(tensor, "size", size));
+  constexpr int64_t kMost =
+      std::numeric_limits<int64_t>::max() / 16 - kernels::ThcBlocks::kLargest;
+  if (*size <= kMost) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("limits must be one for each of ", blocks, " blocks, got ",
-                   limits.NumElements()));
+      absl::StrCat("size must be at most ", kMost, ", got ", *size));
 }
 
 class ThcBlocksOp : public OpKernel {
@@ -131,7 +151,7 @@ class ThcDecodeOp : public PackingOp {
   void Compute(OpKernelContext* context) override {
     const Tensor &packed = context->input(0), &limits = context->input(1);
     int64_t n;
-    OP_REQUIRES_OK(context, ReadCount(context->input(4), "size", &n));
+    OP_REQUIRES_OK(context, ReadSize(context->input(4), &n));
     const kernels::ThcBlocks blocks(n);
     OP_REQUIRES_OK(context, CheckPacked(packed, blocks.padded(), bits_));
     OP_REQUIRES_OK(context, CheckLimits(limits, blocks.count));
@@ -160,7 +180,7 @@ class ThcDecodeSumsOp : public OpKernel {
     const Tensor &sums = context->input(0), &limits = context->input(1);
     OP_REQUIRES_OK(context, CheckVector(sums, "sums"));
     int64_t n;
-    OP_REQUIRES_OK(context, ReadCount(context->input(3), "size", &n));
+    OP_REQUIRES_OK(context, ReadSize(context->input(3), &n));
     const kernels::ThcBlocks blocks(n);
     OP_REQUIRES(context, sums.NumElements() == blocks.padded(),
                 absl::InvalidArgumentError(

@@ -1,6 +1,7 @@
 """tf_gc.kernels: quantisation of NumPy arrays, on every instruction set."""
 
 import math
+import pickle
 import statistics
 
 import hypothesis
@@ -154,9 +155,27 @@ class StochasticQuantizeTest(InstructionSetTestCase):
             kernels.stochastic_quantize(values, np.array([0.0, 1.0]), 1)
         with self.assertRaisesRegex(TypeError, "values .*got float64"):
             kernels.stochastic_quantize(np.zeros(3), as_floats([0, 1]), 1)
-        for seed in [1.5, [1, 2, 3], [[1, 2]], "one"]:
+        for seed in [1.5, [1, 2, 3], [[1, 2]], "one", 2**64]:
             with self.assertRaisesRegex(ValueError, "seed must"):
                 kernels.stochastic_quantize(values, as_floats([0, 1]), seed)
+
+    def test_seeds_of_any_type_of_integer_are_alike(self):
+        values, levels = testing.gaussian(50), as_floats([-4, 4])
+        expected = kernels.stochastic_quantize(values, levels, [5, 0])
+        for seed in (5, np.uint8(5), np.uint32(5), np.array([5, 0], np.uint64), [np.int8(5), 0]):
+            np.testing.assert_array_equal(
+                kernels.stochastic_quantize(values, levels, seed), expected
+            )
+
+    def test_arrays_may_come_from_another_process(self):
+        values, levels, accumulator = (
+            pickle.loads(pickle.dumps(array))
+            for array in (testing.gaussian(6), as_floats([-4, 4]), np.zeros(6, np.uint16))
+        )
+        indices = pickle.loads(pickle.dumps(kernels.stochastic_quantize(values, levels, 1)))
+        packed = pickle.loads(pickle.dumps(kernels.pack_bits(indices, 2)))
+        sums = kernels.table_sum(packed, np.arange(4, dtype=np.uint16), 2, accumulator)
+        np.testing.assert_array_equal(sums, indices)
 
 
 class BitPackingTest(InstructionSetTestCase):

@@ -51,6 +51,11 @@ class SecondMomentTest(InstructionSetTestCase):
             kernels.mean_squares(np.zeros(0, np.float32), 1)
         with self.assertRaisesRegex(ValueError, "rows must be in 1 ... .*, 11, got 12"):
             kernels.second_moment_units(np.zeros(12, np.float32), 12)
+        for bad in (-1.0, np.nan, np.inf):
+            statistics = np.ones(12, np.float32)
+            statistics[7] = bad
+            with self.assertRaisesRegex(ValueError, "finite and at least 0, got .* at index 7"):
+                kernels.second_moment_units(statistics, 5)
         with self.assertRaisesRegex(TypeError, "float64"):
             kernels.mean_squares(np.zeros(12), 3)
 

@@ -354,6 +354,16 @@ class ThreeLcTest(InstructionSetTestCase):
             ):
                 with self.assertRaisesRegex(ValueError, message):
                     call(units)
+        for bad in (0.0, -1.0, np.nan, np.inf):
+            units = two, as_floats([1, bad, 1])
+            message = rf"units\[1\] must be finite and above 0, got {bad} at index 1"
+            for call in (
+                lambda units: kernels.three_lc_encode(zeros, zeros, 1.0, units),
+                lambda units: kernels.three_lc_quantize(zeros, zeros, 1.0, units),
+                lambda units: kernels.three_lc_decode(encoded, [2, 3], units),
+            ):
+                with self.assertRaisesRegex(ValueError, message):
+                    call(units)
         with self.assertRaisesRegex(TypeError, r"units\[1\] .*float32, got float64"):
             kernels.three_lc_encode(zeros, zeros, 1.0, (two, np.ones(3)))
 

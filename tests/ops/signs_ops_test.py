@@ -138,12 +138,18 @@ class ApplySignsTest(OpTestCase):
     def test_is_what_unpacked_signs_give(self, sizes, by_value):
         values = testing.gaussian(sum(sizes))
         packed = ops.sign_pack(testing.gaussian(values.size, 1))
+        by_value = by_value and values.size != len(sizes)  # which would be by variable
         magnitudes = testing.gaussian(values.size if by_value else len(sizes), 2)
         spread = magnitudes if by_value else np.repeat(magnitudes, sizes)
         share = spread * ops.sign_unpack(packed, values.size).numpy()
         total, residual = ops.apply_signs(packed, magnitudes, values, sizes, 3)
         np.testing.assert_array_equal(total, np.float32(3) * share)
         np.testing.assert_array_equal(residual, values - share)
+
+    def test_as_many_variables_as_values_have_magnitudes_of_their_own(self):
+        packed, values = kernels.sign_pack(np.ones(2, np.float32)), np.zeros(2, np.float32)
+        total, _ = ops.apply_signs(packed, np.float32([1, 5]), values, [2, 0], 1)
+        np.testing.assert_array_equal(total, [1, 1])
 
     def test_any_number_of_threads_gives_the_same_bits(self):
         sizes = [5, 10**6, 0, 70001]

@@ -148,6 +148,11 @@ class ThcTest(OpTestCase):
         self.assert_invalid("table must hold", quantize, blocks, limits, [0, 1, 2, 1 << 16])
         self.assert_data_loss("packed must have 32 bytes", decode, packed[1:])
         self.assert_invalid("limits must be one for each of 2", decode, packed, limits[1:])
+        negative = np.float32([0, -1])
+        for call, data in (quantize, blocks), (decode, packed):
+            self.assert_invalid("limits must not be negative, got -1 at 1", call, data, negative)
+        for size in (2**63 - 1, 2**63 - (1 << 16)):
+            self.assert_invalid("size must be at most", decode, packed, limits, size)
         self.assert_invalid("size must not be negative", decode, packed, limits, -1)
         sums = np.zeros(128, np.uint8)
         self.assert_invalid("sums must be 128 for 100 values", decode_sums, sums[1:])

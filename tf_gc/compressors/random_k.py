@@ -50,11 +50,28 @@ class RandomK(FusedCompressor):
         if exchange.size == 0:
             return values, values if self.error_feedback else None
         count = sparse.count(self.ratio, exchange.size, exchange.step)
-        # The first k of a random permutation, each computed by itself.
-        indices = tf.random.experimental.index_shuffle(
-            tf.range(count), exchange.seed(self.seed, shared=True), exchange.size - 1
+        indices = _choose(
+            count, exchange.size, [exchange.seed(self.seed, p, shared=True) for p in _PURPOSES]
         )
         total = sparse.scatter(indices, exchange.sum(tf.gather(values, indices)), exchange.size)
         if self.error_feedback:
             return total, sparse.without(values, indices)
         return total * (exchange.size / tf.cast(count, tf.float32)), None
+
+
+# Of random numbers.
+_PURPOSES = ("", "start", "second permutation")
+
+
+def _choose(count, size, seeds):
+    """Returns `count` different indices below `size`, each of which is as likely as any other.
+
+    They are the first ones of a random permutation, each computed by itself. TensorFlow's
+    permutations map some numbers to some far more often than to others, the small ones that we
+    begin with above all; so a second one follows, from a random start on.
+    """
+    shuffle = tf.random.experimental.index_shuffle
+    first, start, second = seeds
+    indices = tf.cast(shuffle(tf.range(count), first, size - 1), tf.int64)
+    begin = tf.random.stateless_uniform([], start, 0, size, tf.int64)
+    return shuffle(tf.cast((indices + begin) % size, tf.int32), second, size - 1)
