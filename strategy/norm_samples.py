@@ -47,15 +47,18 @@ class _Sample:
     """The norms of one bucket."""
 
     names: tuple[str, ...]
+    variables: tuple[str, ...]  # their ids
     due: tf.Variable  # bool scalar
     norms: tf.Variable  # float32 [3, variables], in the order of `VariableNorms`
     last: list[VariableNorms] = dataclasses.field(default_factory=list)
+    requests: int = 0  # that had come when the last ones were found to be taken
 
-    def read(self):
+    def look(self, requests):
+        """Looks whether norms were taken since, after so many requests."""
         if not self.due.numpy():
             rows = zip(self.names, *self.norms.numpy().tolist(), strict=True)
             self.last = [VariableNorms(*row) for row in rows]
-        return self.last
+            self.requests = requests
 
 
 class NormSamples:
@@ -68,10 +71,13 @@ class NormSamples:
     def __init__(self, device):
         self._device = device
         self._samples = {}  # key of a bucket -> _Sample
+        self._requests = 0
 
     def request(self) -> None:
         """Has every bucket take norms in its next step."""
-        for sample in list(self._samples.values()):  # another thread may be tracing
+        samples = self._look()
+        self._requests += 1
+        for sample in samples:
             sample.due.assign(True)
 
     def forget(self, key) -> None:
@@ -79,15 +85,33 @@ class NormSamples:
         self._samples.pop(key, None)
 
     def read(self) -> list[VariableNorms]:
-        """Returns the norms that were taken last."""
-        return [norms for sample in list(self._samples.values()) for norms in sample.read()]
+        """Returns the norms that were taken last.
+
+        Buckets that have let two requests pass are not in use any more. Of a variable that was in
+        several buckets, as after layers were unfrozen, only the latest norms count.
+        """
+        samples = sorted(self._look(), key=lambda sample: sample.requests)
+        newest = samples[-1].requests if samples else 0
+        latest = {
+            variable: norms
+            for sample in samples
+            if sample.requests >= newest - 1
+            for variable, norms in zip(sample.variables, sample.last, strict=False)
+        }
+        return list(latest.values())
+
+    def _look(self):
+        samples = list(self._samples.values())  # another thread may be tracing
+        for sample in samples:
+            sample.look(self._requests)
+        return samples
 
     @contextlib.contextmanager
     def around(self, key, gradients, exchange):
         """Takes the norms, where they are due, of what is compressed in this context.
 
         Args:
-          key: the bucket's.
+          key: the bucket's, which ends with the ids of its variables.
           gradients: float tensors, this worker's.
           exchange: the bucket's `tf_gc.exchange.Exchange`.
         """
@@ -107,7 +131,7 @@ class NormSamples:
             with tf.init_scope(), tf.device(self._device):
                 due = internals.ResourceVariable(True, trainable=False)
                 norms = internals.ResourceVariable(tf.zeros([3, len(names)]), trainable=False)
-            self._samples[key] = _Sample(names, due, norms)
+            self._samples[key] = _Sample(names, key[-len(names) :], due, norms)
         return self._samples[key]
 
 

@@ -1,5 +1,6 @@
 """What the processes of traffic_logger_test.py run."""
 
+import dataclasses
 import pathlib
 import tempfile
 import time
@@ -64,6 +65,31 @@ def norms_in_steps(compression, requested, steps, dtype="float32", how="graph"):
             }
         )
     return read, expected
+
+
+def norms_after_unfreezing(compression):
+    """Reduces gradients of one variable or three; returns what is read after each step."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    samples = strategy.sample_norms()
+    with strategy.scope():
+        variables = {n: tf.Variable(tf.zeros(s), name=n) for n, s in _SHAPES.items()}
+
+    @tf.function
+    def step(*gradients):
+        def replica_step(*gradients):
+            pairs = zip(gradients, list(variables.values())[: len(gradients)], strict=True)
+            return [g for g, _ in strategy.reduce_gradients(pairs)]
+
+        strategy.run(replica_step, args=gradients)
+
+    def reduce(number, scale=1.0):
+        gradients = [scale * _gradient(n, 0) for n in _SHAPES][:number]
+        step(*map(tf.constant, gradients))
+        read = [(n.name, n.gradient / np.linalg.norm(_gradient(n.name, 0))) for n in samples.read()]
+        samples.request()
+        return read
+
+    return reduce(1), reduce(3, 2.0), reduce(3, 3.0), reduce(1, 4.0), reduce(1, 5.0)
 
 
 def _in_a_loop(step):
@@ -185,6 +211,37 @@ def bits_while_a_ratio_changes():
     step()
     since = strategy.traffic.since(before)
     return since.values_sent, [variable.values_sent for variable in since.variables]
+
+
+@dataclasses.dataclass(frozen=True)
+class ByItself(tf_gc.compressors.Compressor):
+    """Sums in bfloat16, by an `all_reduce` of its own; in two exchanges if asked to."""
+
+    in_halves: bool = False
+    uses_residual = False
+
+    def all_reduce(self, gradients, exchange):
+        halves = [[tf.cast(g / 2, tf.bfloat16)] * 2 for g in gradients]
+        if self.in_halves:
+            return [tf.cast(sum(map(exchange.sum, both)), tf.float32) for both in halves]
+        return [tf.cast(2 * exchange.sum(half), tf.float32) for half, _ in halves]
+
+
+@dataclasses.dataclass(frozen=True)
+class ByAnother(tf_gc.compressors.Compressor):
+    """Leaves all to another compressor, which counts by itself."""
+
+    def all_reduce(self, gradients, exchange):
+        return tf_gc.TopK(0.5).all_reduce(gradients, exchange)
+
+
+def traffic_of_steps(compression, steps):
+    """Returns the traffic of some steps of one variable, as a dict."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    step = _step_of_ones(strategy)
+    for _ in range(steps):
+        step()
+    return strategy.traffic.as_dict()
 
 
 def _recorder(base):

@@ -11,6 +11,7 @@ from absl.testing import absltest, parameterized
 
 import tf_gc
 from tests.clusters import one, shared_cluster
+from tf_gc.keras import traffic_logger
 from tf_gc.testing.cluster import WorkerError
 
 _LEGACY_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
@@ -49,6 +50,32 @@ class TrafficTest(absltest.TestCase):
         since = later.since(earlier)
         self.assertEqual((since.steps, since.bytes_sent, since.bits_per_value), (3, 300, 3.0))
         self.assertEqual([v.values_sent for v in since.variables], [3, 27])
+
+    def test_a_compressor_with_an_all_reduce_of_its_own_is_counted(self):
+        size = 48 * 64
+        for compressor, bits in [
+            (programs.ByItself(), 16),
+            (programs.ByItself(in_halves=True), 32),
+            (programs.ByAnother(), 0),
+        ]:
+            with self.subTest(compressor=str(compressor)):
+                traffic = shared_cluster(2).run(programs.traffic_of_steps, compressor, 3)[0]
+                self.assertEqual(traffic["values_sent"], 3 * size)  # half up, and half down
+                self.assertEqual([v["values_sent"] for v in traffic["variables"]], [3 * size])
+                if bits:
+                    self.assertAlmostEqual(traffic["bits_per_value"], bits, delta=1.5)
+
+    def test_a_variable_under_two_compressors_has_the_bits_of_both(self):
+        traffic = tf_gc.Traffic(
+            variables=(
+                tf_gc.VariableTraffic("a", "Uncompressed()", 10, 40),
+                tf_gc.VariableTraffic("a", "ThreeLC()", 0, 0),
+                tf_gc.VariableTraffic("b", "ThreeLC()", 30, 6),
+                tf_gc.VariableTraffic("b", "Uncompressed()", 10, 40),
+            )
+        )
+        bits = traffic_logger._bits_by_variable(traffic)
+        self.assertEqual(bits, {"bits_per_value/a": 32, "bits_per_value/b": 9.2})
 
     def test_traffic_since_a_model_was_made_again_is_the_difference(self):
         def kernel(values):
@@ -115,6 +142,22 @@ class NormSamplesTest(parameterized.TestCase):
             for is_sampled in (True, False)
         )
         self.assertEqual(sampled, plain)
+
+    def test_norms_of_buckets_that_are_not_in_use_any_more_do_not_count(self):
+        policy = tf_gc.Policy(tf_gc.TopK(0.5), min_elements=0)
+        for reads in shared_cluster(2).run(programs.norms_after_unfreezing, policy):
+            rounded = [{name: round(norm, 3) for name, norm in read} for read in reads]
+            self.assertEqual([len(read) for read in reads], [len(r) for r in rounded])
+            self.assertEqual(
+                rounded,
+                [
+                    {"kernel": 1},
+                    {"kernel": 2, "second": 2},
+                    {"kernel": 3, "second": 3},
+                    {"kernel": 4, "second": 3},  # the other may come in the next step
+                    {"kernel": 5},
+                ],
+            )
 
 
 class SecondsWaitedTest(absltest.TestCase):

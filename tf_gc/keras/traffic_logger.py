@@ -259,4 +259,12 @@ def _errors_by_variable(norms):
 def _bits_by_variable(traffic):
     if isinstance(traffic, ServerTraffic):
         return {f"bits_per_value/{v.name}": v.bits_per_value_pushed for v in traffic.variables}
-    return {f"bits_per_value/{v.name}": v.bits_per_value for v in traffic.variables}
+    # A variable has an entry for each compressor that it has had.
+    totals = {}
+    for v in traffic.variables:
+        size, values = totals.get(v.name, (0, 0))
+        totals[v.name] = size + v.bytes_sent, values + v.values_sent
+    return {
+        f"bits_per_value/{name}": 8 * size / values if values else 0.0
+        for name, (size, values) in totals.items()
+    }

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import math
 import pickle
 import re
 from collections.abc import Mapping
@@ -100,6 +101,8 @@ class CompressorConformance(absltest.TestCase):
             name: case if isinstance(case, Case) else Case(compressor=case)
             for name, case in cls.compressors.items()
         }
+        if cls is not CompressorConformance:
+            _check_something_is_measured(cls)
         cls.measurements = Measurements(cls.cases, cls.workers)
         cls.measurements.run()
 
@@ -156,11 +159,14 @@ class CompressorConformance(absltest.TestCase):
     def test_what_is_delivered_is_right_on_average(self, case, workers, results):
         if not case.unbiased:
             return
-        samples = results[0]["samples"].astype(np.float64)
-        exact = _put_in("matrix", programs.NORMAL[:1], workers)
-        error = np.sum((samples.mean(axis=0) - exact) ** 2)
-        variance_of_mean = np.sum(samples.var(axis=0)) / (len(samples) - 1)
-        self.assertLess(error, 1.5 * variance_of_mean + _TOLERANCE, "biased")
+        check_unbiased(self, results[0]["samples"], _put_in("matrix", programs.NORMAL[:1], workers))
+
+    @_on_every_cluster
+    def test_what_is_delivered_of_finite_gradients_is_finite(self, case, workers, results):
+        for run in ("SUM", "MEAN"):
+            for step in (*programs.NORMAL, *programs.ZEROS):
+                for name, values in results[0][run]["delivered"][step].items():
+                    self._finite(values, f"{run}: {name} in step {step}")
 
     # SUM and MEAN.
 
@@ -389,9 +395,39 @@ class CompressorConformance(absltest.TestCase):
             rounding = _ROUNDING[tf.float32 if has_residual else dtype] * sum(
                 np.abs(values) for values in arrived
             )
-            self.assertFalse(
-                np.any(lost > rounding + _TOLERANCE),
+            self.assertTrue(
+                np.all(np.isfinite(lost) & (lost <= rounding + _TOLERANCE)),
                 f"{run}: up to {np.max(lost, initial=0):.3g} of a value of {name} is lost",
+            )
+
+
+def check_unbiased(test, samples, exact):
+    """Fails unless samples, of equal shapes, have `exact` as their mean, as far as noise tells."""
+    samples = samples.astype(np.float64)
+    error = np.sum((samples.mean(axis=0) - exact) ** 2)
+    variance_of_mean = np.sum(samples.var(axis=0)) / (len(samples) - 1)
+    test.assertLess(error, 1.5 * variance_of_mean + _TOLERANCE, "biased")
+    # Noise of all values together may hide what is wanted: along `exact` there is little of it.
+    shares = np.tensordot(samples, exact, exact.ndim) / np.sum(exact**2)
+    deviation = shares.std(ddof=1) / math.sqrt(len(shares))
+    test.assertLess(
+        abs(shares.mean() - 1),
+        4.5 * deviation + _TOLERANCE,
+        f"biased: of what is to be delivered, {shares.mean():.2f} are on average",
+    )
+
+
+def _check_something_is_measured(suite):
+    if not suite.cases:
+        raise ValueError(
+            f"{suite.__name__}.compressors is empty: give it compressors, or a Case each, by name"
+        )
+    for name, case in suite.cases.items():
+        workers = case.workers or suite.workers
+        if not any(number > 1 for number in workers):
+            raise ValueError(
+                f"{suite.__name__}: {name!r} is measured on {workers} workers: contracts are about "
+                "two or more"
             )
 
 
