@@ -13,6 +13,7 @@ from tf_gc.ops.hadamard import *
 from tf_gc.ops.lane_exchange import *
 from tf_gc.ops.network import *
 from tf_gc.ops.parameter_server import *
+from tf_gc.ops.plans import *
 from tf_gc.ops.quantization import *
 from tf_gc.ops.rows import *
 from tf_gc.ops.second_moments import *

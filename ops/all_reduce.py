@@ -30,7 +30,7 @@ def bucket(key, variables, label="", name=None):
     return library.tf_gc_bucket(key=key, variables=variables, label=label, name=name)
 
 
-def begin_step(bucket, step, measures_links=False, name=None):
+def begin_step(bucket, step, measures_links=False, sizes=(), group_size=1, name=None):
     """Says which step of the optimizer the next exchanges of a bucket belong to.
 
     Messages carry it: workers that are not in the same step end with DataLossError.
@@ -42,12 +42,18 @@ def begin_step(bucket, step, measures_links=False, name=None):
         message comes in a transfer of its own, so that `network_samples` has the
         time of what follows, which is the network's alone. Messages take two calls
         then, as they do where this was never called.
+      sizes: list of ints, of each variable how many values the step counts for, if it has
+        exchanges and no op that counts them by itself: `exact_all_reduce`,
+        `three_lc_all_reduce`, `thc_all_reduce`, `fuse_gradients` or `pack_rows`.
+      group_size: int, the number of devices among which these are reduced.
       name: Name of the op.
 
     Returns:
       The op (None when executing eagerly).
     """
-    return library.tf_gc_begin_step(bucket, step, measures_links, name=name)
+    return library.tf_gc_begin_step(
+        bucket, step, measures_links, sizes=sizes, group_size=group_size, name=name
+    )
 
 
 def bucket_traffic(bucket, name=None):
@@ -79,6 +85,9 @@ def exact_all_reduce(
     reduce_op="SUM",
     timeout_seconds=0.0,
     statistics=0,
+    companions=(),
+    companions_bucket=None,
+    statistic_companions=0,
     name=None,
 ):
     """Adds up a bucket of gradients over the workers of a group, uncompressed.
@@ -97,26 +106,35 @@ def exact_all_reduce(
       timeout_seconds: how long to wait for the peers; 0 waits for ever.
       statistics: int, how many gradients, the last ones, are none: they are
         summed for "MEAN", too.
+      companions: list of gradients as for `exact_all_reduce`, of a small bucket of its
+        own, which travel uncompressed in the same messages.
+      companions_bucket: handle of that bucket, which counts their values.
+      statistic_companions: int, how many companions, the last ones, are no gradients:
+        they are summed for "MEAN", too.
       name: Name of the op.
 
     Returns:
-      The list of sums (or means), the same bits on all workers.
+      The list of sums (or means), and then of the companions', the same bits on all workers.
 
     Raises:
       tf.errors.UnavailableError: a peer has died.
       tf.errors.DeadlineExceededError: the peers did not come in time.
       tf.errors.DataLossError: the workers have lost step with each other.
     """
-    return library.tf_gc_exact_all_reduce(
+    sums = library.tf_gc_exact_all_reduce(
         gradients,
         bucket,
+        companions,
+        bucket if companions_bucket is None else companions_bucket,
         group_key=group_key,
         group_size=group_size,
         reduce_op=reduce_op,
         timeout_seconds=timeout_seconds,
         statistics=statistics,
+        statistic_companions=statistic_companions,
         name=name,
     )
+    return [*sums.reduced, *sums.companions_reduced]
 
 
 def three_lc_all_reduce(
@@ -132,6 +150,9 @@ def three_lc_all_reduce(
     statistics=None,
     reduce_op="SUM",
     timeout_seconds=0.0,
+    companions=(),
+    companions_bucket=None,
+    statistic_companions=0,
     name=None,
 ):
     """Adds up a bucket of gradients over the workers of a group, with 3LC.
@@ -170,10 +191,13 @@ def three_lc_all_reduce(
         The results are the same, if residuals are finite, in units too.
       reduce_op: "SUM", or "MEAN" to divide the sums by `group_size`.
       timeout_seconds: how long to wait for the peers; 0 waits for ever.
+      companions: as for `exact_all_reduce`.
+      companions_bucket: the same.
+      statistic_companions: the same.
       name: Name of the op.
 
     Returns:
-      The list of sums (or means), the same bits on all workers.
+      The list of sums (or means), and then of the companions', the same bits on all workers.
 
     Raises:
       tf.errors.InvalidArgumentError: a residual has another shape or dtype,
@@ -185,21 +209,25 @@ def three_lc_all_reduce(
     """
     if units is None:
         units, rows = [[]] * len(gradients), [0] * len(gradients)
-    return library.tf_gc_three_lc_all_reduce(
+    sums = library.tf_gc_three_lc_all_reduce(
         gradients,
         residuals,
         units,
         [[]] * len(gradients) if statistics is None else statistics,
         sparsity_multiplier,
         bucket,
+        companions,
+        bucket if companions_bucket is None else companions_bucket,
         rows=rows,
         scale=scale,
         group_key=group_key,
         group_size=group_size,
         reduce_op=reduce_op,
         timeout_seconds=timeout_seconds,
+        statistic_companions=statistic_companions,
         name=name,
     )
+    return [*sums.reduced, *sums.companions_reduced]
 
 
 def thc_all_reduce(
@@ -220,6 +248,9 @@ def thc_all_reduce(
     topology="sharded",
     rows=1,
     timeout_seconds=0.0,
+    companions=(),
+    companions_bucket=None,
+    statistic_companions=0,
     name=None,
 ):
     """Adds up a bucket of gradients over the workers of a group, with THC.
@@ -263,10 +294,13 @@ def thc_all_reduce(
       rows: int, the rows of the torus, which divide `group_size`; 1 for other
         topologies.
       timeout_seconds: how long to wait for the peers; 0 waits for ever.
+      companions: as for `exact_all_reduce`.
+      companions_bucket: the same.
+      statistic_companions: the same.
       name: Name of the op.
 
     Returns:
-      The list of sums (or means), the same bits on all workers.
+      The list of sums (or means), and then of the companions', the same bits on all workers.
 
     Raises:
       tf.errors.InvalidArgumentError: a residual has another shape or dtype, units
@@ -279,7 +313,7 @@ def thc_all_reduce(
     """
     if units is None:
         units, unit_rows = [[]] * len(gradients), [0] * len(gradients)
-    return library.tf_gc_thc_all_reduce(
+    sums = library.tf_gc_thc_all_reduce(
         gradients,
         residuals,
         units,
@@ -287,6 +321,8 @@ def thc_all_reduce(
         signs,
         rounding,
         bucket,
+        companions,
+        bucket if companions_bucket is None else companions_bucket,
         unit_rows=unit_rows,
         bits=bits,
         truncation=truncation,
@@ -297,5 +333,7 @@ def thc_all_reduce(
         topology=topology,
         rows=rows,
         timeout_seconds=timeout_seconds,
+        statistic_companions=statistic_companions,
         name=name,
     )
+    return [*sums.reduced, *sums.companions_reduced]

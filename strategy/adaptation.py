@@ -16,6 +16,7 @@ from tf_gc.adaptive.gain import gains
 from tf_gc.adaptive.leader import MOST_STEPS, Decision, Leader, Report
 from tf_gc.adaptive.links import LinkEstimator
 from tf_gc.adaptive.run_record import Bucket, RunRecord
+from tf_gc.branches import cond
 from tf_gc.compressors import THC, ThreeLC, Uncompressed
 from tf_gc.compressors.auto import AnyRatio
 from tf_gc.exchange import Choice
@@ -42,27 +43,13 @@ def check_may_choose():
         )
 
 
-# Of how many steps one measures links while plans are tried, and later: two transfers for each
-# message are a good part of a small step, and of one that waits for latency.
-_TRYING_STEPS_PER_MEASUREMENT, _STEPS_PER_MEASUREMENT = 4, 16
-# The same of reports, when nothing is tried.
-_REPORTS_PER_MEASUREMENT = 8
-
-
-class Timeline:
-    """What the adaptations of one optimizer have in common.
+def make_timeline():
+    """Returns what the adaptations of one optimizer have in common, a handle that they keep.
 
     It has one adaptation for each set of variables that have gradients in the same step.
-
-    Attributes:
-      times: when steps have begun, in seconds, that of step s at s mod size; 0 for unknown.
-      last: the number of the adaptation that chose for the last step.
     """
-
-    def __init__(self):
-        with tf.init_scope():
-            self.times = _variable(np.zeros(MOST_STEPS + 4))
-            self.last = _variable(np.int64(-1))
+    with tf.init_scope():
+        return ops.timeline(MOST_STEPS + 4)
 
 
 class Adaptation:
@@ -84,7 +71,7 @@ class Adaptation:
           buckets: what is in each, and its number of values.
           exchange: an `Exchange` of no variables.
           residuals: the strategy's `Residuals`.
-          timeline: the optimizer's `Timeline`.
+          timeline: the optimizer's, from `make_timeline`.
 
         Raises:
           ValueError: op determinism is enabled.
@@ -94,93 +81,105 @@ class Adaptation:
         self._candidates = auto.candidates(squares)
         self._systems = tuple(system.for_optimizer(squares, 0.0) for system in self._candidates)
         self._ratios = auto.searched(squares)
-        self._start_step = auto.start_step
         self._residuals = residuals
         self._restorations = residuals.restorations
-        self._gains = np.full(len(self._ratios), np.nan)
         self._timeline = timeline
-        self._number = next(_numbers)
+        self._gains = np.full(len(self._ratios), np.nan)
         with tf.init_scope():
-            bucket = ops.bucket(f"adaptation {self._number}", 1, "what to choose next")
+            bucket = ops.bucket(f"adaptation {next(_numbers)}", 1, "what to choose next")
             self._exchange = dataclasses.replace(exchange, bucket=bucket)
             self._links = LinkEstimator()
             self._links.add(link_probe.probe(exchange.workers, exchange.timeout_seconds))
             self._leader = self._make_leader(auto, buckets) if exchange.rank == 0 else None
-            self._times = _variable(np.zeros(MOST_STEPS + 4))  # of this adaptation's steps
-            self._clean = [_variable(False) for _ in buckets]
-            self._keep_residuals = _variable([False] * len(buckets))  # in the last step
-            # Of the last reports, and what worker 0 has decided: see `Decision`.
-            self._step = _variable(np.int64(0))
-            self._steps = _variable(np.float32(1))
-            self._is_settled = _variable(False)
-            self._reports = _variable(np.int64(0))
-            self._wants_gain = _variable(False)
-            self._ratio = _variable(np.float32(1))
-            self._choices = _variable(np.zeros(len(buckets), np.int32))
+            self._plan = ops.plan(
+                timeline,
+                keeps_residuals=[system.uses_residual for system in self._systems],
+                has_units=[system.units == "second_moment" for system in self._systems],
+                delivers_late=[system.shares_second_moment for system in self._systems],
+                buckets=len(buckets),
+                start_step=auto.start_step,
+            )
+            self._clean_versions = [_variable(np.int64(0)) for _ in buckets]
             for _ in range(2):  # worker 0 hears the others, then tells them
-                self._exchange_reports(tf.zeros([], tf.int64))
+                self._exchange_reports(tf.zeros([], tf.int64), measures_links=True)
 
-    def choices(self, step):
-        """Returns the `Choice` of each bucket, for this step."""
-        ratio = self._ratio.read_value()
-        indices = tf.unstack(self._choices.read_value(), len(self._clean))
-        is_settled = self._is_settled.read_value()
-        steps = tf.where(is_settled, _STEPS_PER_MEASUREMENT, _TRYING_STEPS_PER_MEASUREMENT)
-        measures = step % tf.cast(steps, step.dtype) == 0
-        # Another one may have left residuals of the same variables.
-        is_same = self._timeline.last.read_value() == self._number
-        self._timeline.last.assign(self._number)
-        self._restrict_clean(is_same)
-        kept = tf.unstack(self._keep_residuals.read_value(), len(self._clean))
-        choices = [
-            Choice(self._systems, index, ratio, measures, is_clean, follows_residuals, ~is_settled)
-            for index, is_clean, follows_residuals in zip(indices, self._clean, kept, strict=True)
-        ]
-        self._keep_residuals.assign([choice.keeps_residuals for choice in choices])
-        return choices
-
-    def observe(self, step, buckets):
-        """Notes when a step comes, and looks at its gradients where their gains are wanted.
+    def follow(self, step):
+        """Begins a step of the optimizer.
 
         Args:
           step: int64 scalar, the same on all workers.
+
+        Returns:
+          The `Choice` of each bucket; and a `FollowedStep` for the other methods.
+        """
+        followed = ops.follow_plan(self._plan, step, len(self._clean_versions))
+        choices = [
+            Choice(self._systems, index, followed.ratio, followed.measures_links, *of_bucket)
+            for index, *of_bucket in zip(
+                followed.choices,
+                followed.has_units,
+                followed.shares_second_moment,
+                followed.has_fresh_units,
+                followed.residuals_versions,
+                self._clean_versions,
+                strict=True,
+            )
+        ]
+        return choices, followed
+
+    def observe(self, followed, buckets):
+        """Looks at gradients where their gains are wanted.
+
+        Args:
+          followed: from `follow`.
           buckets: of each, its gradients, and their residuals in the same order.
 
         Returns:
           What `exchange_reports` asks for.
         """
-        with tf.control_dependencies([step]):
-            now = tf.timestamp()
-        now = tf.where(step < self._start_step, tf.zeros_like(now), now)  # nothing was chosen
-        for times in (self._times, self._timeline.times):
-            times.scatter_update(tf.IndexedSlices(now, step % times.shape[0]))
-        if not self._ratios:
-            return None
-        is_wanted = self._is_due(step) & self._wants_gain.read_value()
         # One by one, so that no bucket waits for the gradients of another.
-        return is_wanted, [
-            tf.cond(is_wanted, functools.partial(_histogram, *bucket), _no_histogram)
-            for bucket in buckets
+        return [
+            cond(followed.wants_gain, functools.partial(_histogram, *bucket), _no_histogram)
+            for bucket in (buckets if self._ratios else ())
         ]
 
-    def exchange_reports(self, step, observed):
+    def exchange_reports(self, step, followed, histograms):
         """Exchanges reports where it is time to; what is decided counts from the next step on.
 
-        Reports wait for no gradient, but for what is known of residuals. Gains come after them, and
-        are in the next ones.
+        Reports wait for no gradient. Gains come after them, and are in the next ones.
 
         Args:
           step: int64 scalar, the same on all workers.
-          observed: what `observe` has returned.
+          followed: from `follow`.
+          histograms: from `observe`.
         """
-        is_restored = tf.cond(
-            self._is_due(step), lambda: self._exchange_reports(step), lambda: tf.constant(False)
-        )
-        self._restrict_clean(~is_restored)
-        if observed is not None:
-            is_wanted, histograms = observed
-            with tf.control_dependencies([is_restored]):
-                tf.cond(is_wanted, lambda: self._measure_gains(histograms), lambda: ())
+
+        def exchange():
+            self._exchange_reports(step, followed.report_measures_links)
+            return tf.constant(True)
+
+        done = cond(followed.reports, exchange, lambda: tf.constant(True))
+        if histograms:
+            with tf.control_dependencies([done]):
+                cond(
+                    followed.wants_gain,
+                    lambda: self._measure_gains(histograms),
+                    lambda: tf.constant(True),
+                )
+
+    def choices(self):
+        """Returns the index of the system of each bucket, int32."""
+        return ops.read_plan(self._plan).choices
+
+    def decide(self, step, decision, choices):
+        """Follows a decision from the step after this one on.
+
+        Args:
+          step: int64 scalar.
+          decision: a `Decision`.
+          choices: of each bucket, the index of its system.
+        """
+        ops.change_plan(self._plan, step, tf.constant([*decision, *choices], tf.float64))
 
     def traffic(self):
         """Returns the `Traffic` of reports."""
@@ -203,46 +202,27 @@ class Adaptation:
         rates = computation.measure_rates()
         return Leader(Chooser(systems, sizes, workers, self._ratios, rates), record)
 
-    def _restrict_clean(self, condition):
-        for is_clean in self._clean:
-            is_clean.assign(is_clean.read_value() & condition)
-
-    def _is_due(self, step):
-        since = tf.cast(step - self._step.read_value(), tf.float32)
-        # Where a checkpoint was restored, an optimizer may be in an earlier step.
-        is_due = (since >= self._steps.read_value()) | (since < 0)
-        return is_due & (step >= self._start_step)
-
     def _measure_gains(self, histograms):
         total = list(map(tf.add_n, zip(*histograms, strict=True)))
         tf.numpy_function(self._take_histogram, total, [])
-        return ()
+        return tf.constant(True)
 
     def _take_histogram(self, counts, squares):
         self._gains = np.array(gains(counts, squares, self._ratios))
 
-    def _exchange_reports(self, step):
-        """Returns whether residuals were restored on any worker."""
+    def _exchange_reports(self, step, measures_links):
         # These messages are so short that all of what they take is latency. Where it is measured
         # they take longer than gradients may, and the step waits for them.
-        is_due = self._reports.assign_add(1) % _REPORTS_PER_MEASUREMENT == 0
-        measures = is_due | ~self._is_settled.read_value()
-        ops.begin_step(self._exchange.bucket, step, measures_links=measures)
-        sizes = (len(Report._fields), len(self._ratios), len(Decision._fields), len(self._clean))
+        ops.begin_step(self._exchange.bucket, step, measures_links=measures_links)
+        buckets = len(self._clean_versions)
+        sizes = (len(Report._fields), len(self._ratios), len(Decision._fields) + buckets)
         own = tf.numpy_function(self._row, [], tf.float64)
         rows = self._exchange.all_gather(tf.ensure_shape(own, [sum(sizes)]))
-        reports, gains_, *_ = tf.split(rows, sizes, axis=1)
-        times = [self._times.read_value(), self._timeline.times.read_value()]
+        reports, gains_, decisions = tf.split(rows, sizes, axis=1)
+        plan = ops.read_plan(self._plan)
+        times = [plan.times, plan.optimizer_times]
         tf.numpy_function(self._hear, [step, reports, gains_, *times], [])
-        *_, decision, choices = tf.split(tf.cast(rows[0], tf.float32), sizes)
-        decision = Decision(*tf.unstack(decision))
-        self._step.assign(step)
-        self._steps.assign(decision.steps)
-        self._is_settled.assign(decision.is_settled > 0)
-        self._wants_gain.assign(decision.wants_gain > 0)
-        self._ratio.assign(decision.ratio)
-        self._choices.assign(tf.cast(choices, tf.int32))
-        return decision.is_restored > 0
+        ops.change_plan(self._plan, step, decisions[0])
 
     def _row(self):
         """Returns this worker's report and, on worker 0, what was decided."""
@@ -252,7 +232,7 @@ class Adaptation:
         before, self._restorations = self._restorations, self._residuals.restorations
         report = Report(*known, before != self._restorations)
         decided = self._leader and self._leader.decision()
-        nothing = Decision(1, False, False, False, 1.0), [0] * len(self._clean)
+        nothing = Decision(1, False, False, False, 1.0), [0] * len(self._clean_versions)
         decision, choices = decided or nothing
         return np.array([*report, *self._gains, *decision, *choices], np.float64)
 

@@ -5,24 +5,31 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import pathlib
 import weakref
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from tf_gc.strategy import agreement, second_moments
 from tf_gc.strategy import tensorflow_internals as internals
-from tf_gc.strategy.adaptation import Adaptation, Timeline
+from tf_gc.strategy.adaptation import Adaptation, make_timeline
 from tf_gc.strategy.norm_samples import NormSamples
 from tf_gc.strategy.statistics import Statistics, mean_squares, no_squares
 from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unwrap
 
 from tf_gc import ops
-from tf_gc.compressors import Auto, Compressor, Uncompressed
-from tf_gc.exchange import Choice, Exchange
+from tf_gc.branches import cond
+from tf_gc.compressors import Auto, Compressor, Uncompressed, companions
+from tf_gc.exchange import Choice, Companions, Exchange
 from tf_gc.fusion import Gradient, plan_buckets
 from tf_gc.second_moments import DECAY, QUICK_DECAY, has_statistics
 from tf_gc.traffic import Traffic, VariableTraffic
+
+# The most that an uncompressed bucket may have to travel with another one: more has messages of
+# its own, which are made beside the other's.
+_MOST_COMPANION_BYTES = 1 << 20
 
 # The same on all workers, as these make the same buckets in the same order.
 _bucket_keys = itertools.count()
@@ -96,6 +103,7 @@ class GradientReducer:
         self._shared = set()  # ids of variables whose compressors share second moments
         self._norm_samples = None
         self._adaptations = {}  # keys of the buckets, and whether squares are taken -> Adaptation
+        self._records = collections.Counter()  # how many adaptations have asked for a file
         self._timelines = weakref.WeakValueDictionary()  # of an optimizer and an `Auto`
 
     def sample_norms(self):
@@ -180,7 +188,7 @@ class GradientReducer:
                 lambda: statistics.update(
                     of_squares, 1 / self._workers, _decay(measured), list(map(_corrects, measured))
                 ),
-                lambda: (),
+                lambda: tf.constant(True),
             )
             if with_second_moments:
                 # Where noise dominates, the sum of N gradients has the sum of their second moments.
@@ -242,22 +250,28 @@ class GradientReducer:
 
     def _shares(self, entry, with_second_moments):
         """Whether statistics of the gradient are exchanged: where something uses them."""
-        compressor, variable = entry.compressor, unwrap(entry.variable)
+        variable = unwrap(entry.variable)
         if not has_statistics(variable.shape):
             return False
-        if compressor.shares_second_moment:
+        systems = _systems(entry)
+        shares = any(system.shares_second_moment for system in systems)
+        if shares:
             self._shared.add(variable._unique_id)
-        is_for_optimizer = with_second_moments and compressor.shares_second_moment
-        return is_for_optimizer or compressor.units == "second_moment"
+        has_units = any(system.units == "second_moment" for system in systems)
+        return has_units or (shares and with_second_moments)
 
     def _reduce_entries(self, entries, reduce_op, *options):
         """Returns the reduced gradients, in the order of entries."""
         buckets = self._plan(entries)
         self._agree_on(buckets, reduce_op=reduce_op)
+        carrier, small = _find_companions(buckets)
         reduced = {}
         for bucket in buckets:
-            results = self._reduce_bucket(bucket, reduce_op, *options)
-            reduced.update(zip(map(id, bucket), results, strict=True))
+            if bucket is small:
+                continue
+            others = small if bucket is carrier else []
+            results = self._reduce_bucket(bucket, others, reduce_op, *options)
+            reduced.update(zip(map(id, [*bucket, *others]), results, strict=True))
         return [reduced[id(entry)] for entry in entries]
 
     def _plan(self, entries):
@@ -265,39 +279,58 @@ class GradientReducer:
         planned = [Gradient(e.compressor, e.gradient.dtype, _size(e)) for e in entries]
         return [[entries[i] for i in plan] for plan in plan_buckets(planned, self._bucket_bytes)]
 
-    def _reduce_bucket(self, entries, reduce_op, step, with_second_moments):
+    def _reduce_bucket(self, entries, others, reduce_op, step, with_second_moments):
+        """Returns what the gradients of a bucket become, and those of its companions, `others`."""
         compressor = entries[0].compressor
         gradients = [entry.gradient for entry in entries]
-        variables = [entry.variable for entry in entries]
-        bucket = self._bucket(entries)
         with tf.device(self._device):
-            choice = entries[0].choice
-            measures_links = False if choice is None else choice.measures_links
-            ops.begin_step(bucket.handle, step, measures_links=measures_links)
-            exchange = self._exchange(
-                bucket=bucket.handle,
-                reduce_op=reduce_op,
-                step=step,
-                names=bucket.names,
-                shapes=tuple(tuple(unwrap(v).shape) for v in variables),
-                slots=self._slots(compressor, variables),
-                **(_in_units(entries) if compressor.units == "second_moment" else {}),
-                choice=choice,
-                turn_counter=functools.partial(self._turn_counter, variables),
-            )
+            exchange = self._bucket_exchange(entries, reduce_op, step)
+            if others:
+                of_others = self._bucket_exchange(others, reduce_op, step)
+                small = Companions([entry.gradient for entry in others], of_others)
+                exchange = dataclasses.replace(exchange, companions=small)
+
+            def reduce(compressor):
+                return companions.all_reduce(compressor, gradients, exchange)
+
             with self._sampled(entries, gradients, exchange):
                 if compressor.start_step == 0:
-                    reduced = compressor.all_reduce(gradients, exchange)
+                    reduced = reduce(compressor)
                 else:
-                    reduced = tf.cond(
+                    reduced = cond(
                         step < compressor.start_step,
-                        lambda: compressor.warm_up.all_reduce(gradients, exchange),
-                        lambda: compressor.all_reduce(gradients, exchange),
+                        lambda: reduce(compressor.warm_up),
+                        lambda: reduce(compressor),
                     )
-            own = compressor.second_moments(exchange, reduced) if with_second_moments else None
-            for gradient, moment in zip(reduced, own or [], strict=own is not None):
+            own_reduced = reduced[: len(entries)]
+            own = compressor.second_moments(exchange, own_reduced) if with_second_moments else None
+            for gradient, moment in zip(own_reduced, own or [], strict=own is not None):
                 second_moments.attach(gradient, second_moments.positive(moment, gradient))
             return reduced
+
+    def _bucket_exchange(self, entries, reduce_op, step):
+        compressor, choice = entries[0].compressor, entries[0].choice
+        variables = [entry.variable for entry in entries]
+        bucket = self._bucket(entries)
+        measures_links = False if choice is None else choice.measures_links
+        ops.begin_step(
+            bucket.handle,
+            step,
+            measures_links=measures_links,
+            sizes=list(map(_size, entries)),
+            group_size=self._workers,
+        )
+        return self._exchange(
+            bucket=bucket.handle,
+            reduce_op=reduce_op,
+            step=step,
+            names=bucket.names,
+            shapes=tuple(tuple(unwrap(v).shape) for v in variables),
+            slots=self._slots(compressor, variables),
+            **(_in_units(entries) if compressor.units == "second_moment" else {}),
+            choice=choice,
+            turn_counter=functools.partial(self._turn_counter, variables),
+        )
 
     def _exchange(self, **of_bucket):
         return Exchange(
@@ -320,25 +353,28 @@ class GradientReducer:
             for chosen in by_auto.values():
                 buckets = self._plan(chosen)
                 adaptation = self._adaptation(buckets, squares, optimizer)
-                observed = adaptation.observe(step, list(map(self._with_residuals, buckets)))
-                adaptations.append((adaptation, observed))
-                for bucket, choice in zip(buckets, adaptation.choices(step), strict=True):
+                choices, followed = adaptation.follow(step)
+                histograms = adaptation.observe(followed, list(map(self._with_residuals, buckets)))
+                adaptations.append((adaptation, followed, histograms))
+                for bucket, choice in zip(buckets, choices, strict=True):
                     for entry in bucket:
                         entry.choice = choice
         yield
         with tf.device(self._device):
-            for adaptation, observed in adaptations:
-                adaptation.exchange_reports(step, observed)
+            for adaptation, *observed in adaptations:
+                adaptation.exchange_reports(step, *observed)
 
     def _adaptation(self, buckets, squares, optimizer):
         key = (squares, *map(_key, buckets))
         if key not in self._adaptations:
             auto = buckets[0][0].compressor
             systems = list(map(str, auto.candidates(squares)))
-            timeline = self._timelines.setdefault((optimizer, auto), Timeline())
+            timeline = self._timelines.get((optimizer, auto))
+            if timeline is None:
+                self._timelines[optimizer, auto] = timeline = make_timeline()
             self._agree_on(buckets, **{"system to choose from": systems})
             self._adaptations[key] = Adaptation(
-                auto,
+                self._with_own_record(auto),
                 squares,
                 [(_label(_names(b)), sum(_size(entry) for entry in b)) for b in buckets],
                 self._exchange(
@@ -348,6 +384,19 @@ class GradientReducer:
                 timeline,
             )
         return self._adaptations[key]
+
+    def _with_own_record(self, auto):
+        """Returns the `Auto` with a file that no other adaptation writes."""
+        if auto.record is None:
+            return auto
+        number = self._records[auto.record]
+        self._records[auto.record] += 1
+        if number == 0:
+            return auto
+        path = pathlib.PurePath(auto.record)
+        record = str(path.with_stem(f"{path.stem}-{number}"))
+        logging.warning("tf_gc.Auto records what is chosen for other variables in %s", record)
+        return dataclasses.replace(auto, record=record)
 
     def _sampled(self, entries, gradients, exchange):
         if self._norm_samples is None or not exchange.slots.get("residual"):
@@ -402,6 +451,28 @@ def _key(entries):
     dtypes = tuple(entry.gradient.dtype for entry in entries)
     ids = (unwrap(entry.variable)._unique_id for entry in entries)
     return (entries[0].compressor, dtypes, *ids)
+
+
+def _find_companions(buckets):
+    """Returns a bucket whose messages another one, uncompressed and small, may travel in, and that.
+
+    Those whose gradients are known last: buckets are formed from the last variables on.
+    """
+    carriers = [bucket for bucket in buckets if _carries(bucket[0].compressor)]
+    small = [bucket for bucket in buckets if isinstance(bucket[0].compressor, Uncompressed)]
+    if not carriers or not small or _bytes(small[-1]) > _MOST_COMPANION_BYTES:
+        return None, []
+    return carriers[-1], small[-1]
+
+
+def _carries(compressor):
+    if isinstance(compressor, Auto):
+        return True
+    return not isinstance(compressor, Uncompressed) and companions.takes_companions(compressor)
+
+
+def _bytes(entries):
+    return sum(_size(entry) * entry.gradient.dtype.size for entry in entries)
 
 
 def _variables(entry):
@@ -461,27 +532,37 @@ def _are_used(entries, squares):
     """Whether any entry's statistics are used in this step; None for always."""
     if any(entry.choice is None for entry in entries):
         return None
-    choices = [entry.choice for entry in entries]
+    choices = _choices(entries)
     used = [choice.has_units for choice in choices]
     if squares:
         used += [choice.shares_second_moment for choice in choices]
-    return tf.reduce_any(used)
+    return used[0] if len(used) == 1 else tf.reduce_any(used)
 
 
 def _decay(entries):
     """Returns how much is kept in this step of what units come from, the same for all variables."""
-    choices = {id(entry.choice): entry.choice for entry in entries if entry.choice is not None}
+    choices = _choices(entries)
     if not choices:
         return DECAY
-    are_fresh = tf.reduce_all([choice.has_fresh_units for choice in choices.values()])
+    are_fresh = tf.reduce_all([choice.has_fresh_units for choice in choices])
     return tf.where(are_fresh, QUICK_DECAY, DECAY)
+
+
+def _choices(entries):
+    """Returns the `Choice`s of all buckets, each once."""
+    known = {id(entry.choice): entry.choice for entry in entries if entry.choice is not None}
+    return list(known.values())
 
 
 def _corrects(entry):
     """Whether a variable's units are corrected for their bias."""
-    systems = entry.choice.systems if entry.choice else (entry.compressor,)
-    return any(system.corrects_units for system in systems)
+    return any(system.corrects_units for system in _systems(entry))
+
+
+def _systems(entry):
+    """Returns the compressors that an entry may have."""
+    return entry.choice.systems if entry.choice else (entry.compressor,)
 
 
 def _where(condition, then, otherwise):
-    return then() if condition is None else tf.cond(condition, then, otherwise)
+    return then() if condition is None else cond(condition, then, otherwise)

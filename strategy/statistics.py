@@ -55,7 +55,7 @@ class Statistics:
         if self._slots:
             measured = statistics[: self._measured_size]
             ops.update_second_moments(measured, self._slots, scale, decay, corrected)
-        return ()  # for a branch of tf.cond
+        return tf.constant(True)  # for a branch
 
     def second_moments(self, statistics, factor):
         """Returns second moments of the variables' shapes from what `mean_squares` have become."""

@@ -19,6 +19,7 @@ from tf_gc import kernels
 from tf_gc.adaptive import Network, leader
 from tf_gc.adaptive.chooser import Chooser, Plan
 from tf_gc.adaptive.gain import gains
+from tf_gc.adaptive.leader import Decision
 
 _SHAPES = {"a": (48, 64), "b": (64, 96)}
 _SHAPE_OF_TWO = (64, 64)  # of two variables of which one may have no gradient
@@ -83,7 +84,7 @@ def reduce_steps(
             for adaptation in adaptations:
                 if lie and lie[0] == rank():
                     adaptation._links = _Liar(*lie[1:])
-            choices.append(tuple(c for a in adaptations for c in a._choices.numpy().tolist()))
+            choices.append(tuple(c for a in adaptations for c in a.choices().numpy().tolist()))
     residuals = [strategy.residuals.of(v).values[0].numpy() for v in variables]
     return (
         [sum(d[i] for d in delivered) for i in range(len(variables))],
@@ -129,8 +130,8 @@ def reduce_with_and_without_the_last(compression, alternates, script):
         delivered = delivered + reduced.numpy().astype(np.float64)
         if script:
             for adaptation, index in zip(_adaptations(strategy), script, strict=False):
-                adaptation._choices.assign([index])
-                adaptation._steps.assign(1e9)  # until the next report
+                until_the_next_report = Decision(10**9, False, False, False, 1.0)
+                adaptation.decide(tf.constant(number, tf.int64), until_the_next_report, [index])
     leaders = [a._leader for a in _adaptations(strategy) if a._leader]
     measured = [sum(map(len, leader._chooser._steps.values())) for leader in leaders]
     return delivered, given, strategy.residuals.of(variables[0]).values[0].numpy(), measured
@@ -161,7 +162,8 @@ def gradients_waited_for(compression):
     _, _, step = _reduction(compression, bytes_per_pack=1)
     graph = step.get_concrete_function(tuple(map(tf.zeros, _SHAPES.values()))).graph
     names = {graph.inputs[i].op: name for i, name in enumerate(_SHAPES)}
-    exchanges = [op for op in graph.get_operations() if op.type == "Case"]  # of systems
+    branches = [op for op in graph.get_operations() if op.type == "Case"]
+    exchanges = [op for op in branches if op.name.startswith("system")]
     return [sorted(names[op] for op in _ancestors(e) if op in names) for e in exchanges]
 
 

@@ -147,7 +147,7 @@ class StepsTest(parameterized.TestCase):
     @parameterized.parameters(
         (False, (None, tf_gc.THC(), tf_gc.ThreeLC()), True),  # one of them shares second moments
         (True, (None, tf_gc.THC(), tf_gc.ThreeLC()), False),
-        (False, (None, tf_gc.THC(), None), False),
+        (False, (None, tf_gc.THC(), tf_gc.THC(bits=8)), False),
     )
     def test_second_moments_are_of_one_kind_while_the_choice_is_open(self, settled, systems, same):
         script = [([0], None), ([1], None)] * 6
@@ -159,18 +159,27 @@ class StepsTest(parameterized.TestCase):
         self.assertEqual(set(ranks) == {1}, same)
 
     @parameterized.parameters(
-        (tf_gc.compressors.OneBit(), True),
-        (tf_gc.EFSignSGD(), False),
-        (tf_gc.Marsit(), True),
-        (tf_gc.THC(), False),
-        (tf_gc.THC(units="gradient"), False),
+        ((tf_gc.compressors.OneBit(),), True),
+        ((tf_gc.compressors.OneBit(), tf_gc.ThreeLC()), True),
+        ((tf_gc.EFSignSGD(),), False),
+        ((tf_gc.EFSignSGD(), tf_gc.ThreeLC()), False),
+        ((tf_gc.Marsit(),), True),
+        ((tf_gc.Marsit(), tf_gc.ThreeLC()), True),
+        ((tf_gc.THC(),), False),
+        ((tf_gc.THC(), tf_gc.ThreeLC()), False),
+        ((tf_gc.THC(units="gradient"), tf_gc.ThreeLC()), False),
     )
-    def test_no_optimizer_divides_by_nothing_in_columns_without_gradients(self, system, settled):
-        for auto in tf_gc.Auto(systems=(system,)), tf_gc.Auto(systems=(system, tf_gc.ThreeLC())):
-            arguments = (auto, 3, [([0], None)], settled, 2)
-            [(moments, _, reduced), _] = shared_cluster(2).run(programs.second_moments, *arguments)
-            for (of_kernel, *_), (kernel, *_) in zip(moments, reduced, strict=True):
-                self.assertGreater(of_kernel[kernel != 0].min(), 0)
+    def test_no_optimizer_divides_by_nothing_in_columns_without_gradients(self, systems, settled):
+        arguments = (tf_gc.Auto(systems=systems), 3, [([0], None)], settled, 2)
+        [(moments, _, reduced), _] = shared_cluster(2).run(programs.second_moments, *arguments)
+        for (of_kernel, *_), (kernel, *_) in zip(moments, reduced, strict=True):
+            self.assertGreater(of_kernel[kernel != 0].min(), 0)
+
+    def test_second_moments_that_nothing_shares_are_left_to_the_optimizer(self):
+        for systems in (None,), (tf_gc.THC(units="gradient"), tf_gc.THC(bits=8, units="gradient")):
+            arguments = (tf_gc.Auto(systems=systems), 2, [([0], None)], False)
+            [(moments, *_), _] = shared_cluster(2).run(programs.second_moments, *arguments)
+            self.assertEqual(moments, [[], []])
 
     def test_what_comes_late_is_not_squared_in_columns_without_gradients(self):
         auto = tf_gc.Auto(systems=(None, tf_gc.compressors.OneBit(), tf_gc.ThreeLC()))
@@ -243,6 +252,18 @@ class TrainingTest(parameterized.TestCase):
         adaptive = shared_cluster(2).run(programs.train, exact, "adam", 12)
         plain = shared_cluster(2).run(programs.train, tf_gc.compressors.Uncompressed(), "adam", 12)
         np.testing.assert_allclose(adaptive[0][1], plain[0][1], rtol=1e-5)
+
+    def test_adaptations_that_are_made_separately_keep_records_of_their_own(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = f"{directory}/run.json"
+            auto = tf_gc.Auto(systems=(None, tf_gc.THC()), record=path)
+            leaves_out = [True, False] * 10
+            shared_cluster(2).run(programs.reduce_with_and_without_the_last, auto, leaves_out, None)
+            for name, label in ("run.json", "first"), ("run-1.json", "last and 1 more"):
+                with self.subTest(name):
+                    run = read_run(f"{directory}/{name}")
+                    self.assertEqual([bucket.label for bucket in run.buckets], [label])
+                    self.assertNotEmpty(run.points)
 
     def test_keeps_a_record(self):
         with tempfile.TemporaryDirectory() as directory:

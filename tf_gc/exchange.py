@@ -16,47 +16,48 @@ class Choice:
       index: int32 scalar, which of them.
       ratio: float32 scalar, the part of the values that those without a ratio of their own send.
       measures_links: bool scalar, whether this step measures the links.
-      is_clean: bool variable, whether no residual of the bucket waits on any worker.
-      follows_residuals: bool scalar, whether the bucket's system of the step before keeps some.
-      is_open: bool scalar, whether systems are still being tried, so that others may follow soon.
+      has_units: bool scalar, whether values are compressed in units of the second moment.
+      shares_second_moment: bool scalar, whether what is delivered is not for an optimizer to
+        square.
+      has_fresh_units: bool scalar, whether units follow the gradients soon, as little waits in
+        residuals.
+      residuals_version: int64 scalar, another one after each step that may have left something.
+      clean_version: int64 variable, that of which it is known that no residual of the bucket
+        waits on any worker.
     """
 
     systems: tuple
     index: tf.Tensor
     ratio: tf.Tensor
     measures_links: tf.Tensor
-    is_clean: tf.Variable
-    follows_residuals: tf.Tensor
-    is_open: tf.Tensor
+    has_units: tf.Tensor
+    shares_second_moment: tf.Tensor
+    has_fresh_units: tf.Tensor
+    residuals_version: tf.Tensor
+    clean_version: tf.Variable
 
     @property
-    def shares_second_moment(self) -> tf.Tensor:
-        """Whether what is delivered is not for an optimizer to square, a bool scalar."""
-        # Squares and shared moments differ in scale, by up to N, and optimizers remember for long.
-        is_tried = self.is_open & any(system.shares_second_moment for system in self.systems)
-        # The first uncompressed step delivers all that has waited.
-        delivers_all = self.follows_residuals & ~self.keeps_residuals
-        return self.delivers_late | is_tried | delivers_all
+    def is_clean(self) -> tf.Tensor:
+        """Whether no residual of the bucket waits on any worker, a bool scalar."""
+        return tf.equal(self.clean_version.read_value(), self.residuals_version)
 
-    @property
-    def has_fresh_units(self) -> tf.Tensor:
-        """Whether units follow the gradients soon, as little waits in residuals, a bool scalar."""
-        return (len(self.systems) > 1) & (self.is_open | ~self.delivers_late)
+    def note_clean(self, is_clean: tf.Tensor) -> None:
+        """Says whether this step has delivered all that waited, a bool scalar."""
+        version = tf.where(is_clean, self.residuals_version, tf.zeros([], tf.int64))
+        self.clean_version.assign(version)
 
-    @property
-    def delivers_late(self) -> tf.Tensor:
-        """Whether values wait for several steps, and then come in spikes, a bool scalar."""
-        return tf.gather([system.shares_second_moment for system in self.systems], self.index)
 
-    @property
-    def keeps_residuals(self) -> tf.Tensor:
-        """Whether something may wait after the step, a bool scalar."""
-        return tf.gather([system.uses_residual for system in self.systems], self.index)
+@dataclasses.dataclass(frozen=True)
+class Companions:
+    """Gradients of a small uncompressed bucket that may travel in another bucket's messages.
 
-    @property
-    def has_units(self) -> tf.Tensor:
-        """Whether values are compressed in units of the second moment, a bool scalar."""
-        return tf.gather([s.units == "second_moment" for s in self.systems], self.index)
+    Attributes:
+      gradients: float tensors, whose dtypes may differ.
+      exchange: their own.
+    """
+
+    gradients: Sequence[tf.Tensor]
+    exchange: "Exchange"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +93,8 @@ class Exchange:
       squares: for the same compressors by variable this worker's
         `ops.mean_squares`, or [0] if they are not known yet, or not used in this step.
       choice: for `tf_gc.Auto`, what was chosen for this step. Else None.
+      companions: gradients whose sums are returned after the bucket's own, by compressors that
+        are known to (`tf_gc.compressors.companions`). Else None.
       turn_counter: makes the variable that `take_turn` counts in, when first called.
     """
 
@@ -110,6 +113,7 @@ class Exchange:
     units: Sequence[tf.Tensor] | None = None
     squares: Sequence[tf.Tensor] | None = None
     choice: Choice | None = None
+    companions: Companions | None = None
     turn_counter: Callable[[], tf.Variable] | None = None
 
     @property
@@ -135,6 +139,19 @@ class Exchange:
             "group_key": self.group_key,
             "group_size": self.workers,
             "timeout_seconds": self.timeout_seconds,
+        }
+
+    @property
+    def joint_arguments(self) -> dict:
+        """The arguments of ops that take companions."""
+        if self.companions is None:
+            return self.arguments
+        of_companions = self.companions.exchange
+        return {
+            **self.arguments,
+            "companions": self.companions.gradients,
+            "companions_bucket": of_companions.bucket,
+            "statistic_companions": of_companions.names.count(None),
         }
 
     def seed(self, seed: int, purpose: str = "", shared: bool = False) -> tf.Tensor:

@@ -59,6 +59,7 @@ absl::Status AllReduce(const std::vector<int64_t>& sizes,
   const int shards = topology.kind == TopologyKind::kTree ? 1 : ranks;
   const BucketLayout layout(sizes, ranks, hop->piece_values(), hop->alignment(),
                             shards);
+  hop->Plan(layout);
   Exchange exchange(&layout, rank, round, hop, mailbox);
   TF_GC_RETURN_IF_ERROR(Run(topology, &exchange));
   *traffic = exchange.traffic();

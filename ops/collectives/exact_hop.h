@@ -69,6 +69,15 @@ class ExactHop : public Hop {
     return piece.values * largest_;
   }
 
+  // The size of every body of the piece.
+  int64_t BodySize(const Piece& piece) const {
+    int64_t size = 0;
+    ForEachSegment(piece, [&](const auto& exact, const Place& place) {
+      size += place.length * sizeof(*exact.values);
+    });
+    return size;
+  }
+
   void Prepare(const BucketLayout& layout, int) override {
     sums_ = Bytes(layout.values() * sizeof(float));
   }
@@ -152,14 +161,6 @@ class ExactHop : public Hop {
   }
 
   float* sums() const { return reinterpret_cast<float*>(sums_.data()); }
-
-  int64_t BodySize(const Piece& piece) const {
-    int64_t size = 0;
-    ForEachSegment(piece, [&](const auto& exact, const Place& place) {
-      size += place.length * sizeof(*exact.values);
-    });
-    return size;
-  }
 
   void EncodeOwn(const Piece& piece, uint8_t* body) const {
     ForEachSegment(piece, [&](const auto& exact, const Place& place) {

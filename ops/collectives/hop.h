@@ -44,12 +44,12 @@ struct Aggregate {
 // One rank's side of one all-reduce. The topology decides which pieces go
 // where, the hop what is in them.
 //
-// The topology calls Prepare; for every piece that is aggregated here Start,
-// then Anticipate and Merge for all that comes; Encode for what this rank
-// sends; Commit; and Decode for every piece of the bucket. A piece that is not
-// aggregated here is encoded at most once, as a contribution. All bytes are
-// message bodies; whoever decodes trusts nothing of them. A body that is
-// encoded has room for its largest size.
+// Plan comes first. The topology calls Prepare; for every piece that is
+// aggregated here Start, then Anticipate and Merge for all that comes; Encode
+// for what this rank sends; Commit; and Decode for every piece of the bucket. A
+// piece that is not aggregated here is encoded at most once, as a contribution.
+// All bytes are message bodies; whoever decodes trusts nothing of them. A body
+// that is encoded has room for its largest size.
 class Hop {
  public:
   virtual ~Hop() = default;
@@ -65,6 +65,8 @@ class Hop {
   virtual int64_t piece_values() const = 0;
   // Pieces begin at multiples of so many values.
   virtual int64_t alignment() const { return BucketLayout::kAlignment; }
+  // How the bucket is cut up. The layout outlives the hop.
+  virtual void Plan(const BucketLayout& /*layout*/) {}
   // The size of a body with this content, at most.
   virtual int64_t MaxBodySize(const Piece& piece, Content content) const = 0;
 

@@ -86,7 +86,7 @@ absl::Status ExchangeSums(ThcBucket* bucket, const CommitCallback& commit,
                           const Topology& topology, int rank, int ranks,
                           uint32_t round, Mailbox* mailbox,
                           const kernels::ParallelFor& threads,
-                          int64_t* bytes_sent) {
+                          JointHop* companions, int64_t* bytes_sent) {
   // Both are written before they are read.
   const Bytes packed(
       kernels::PackedSize(bucket->padded(), bucket->table().bits));
@@ -95,7 +95,8 @@ absl::Status ExchangeSums(ThcBucket* bucket, const CommitCallback& commit,
                    reinterpret_cast<Lane*>(sums.data()), commit, threads);
   std::vector<VariableTraffic> traffic;
   TF_GC_RETURN_IF_ERROR(AllReduce({bucket->padded()}, topology, rank, ranks,
-                                  round, &hop, mailbox, &traffic));
+                                  round, companions->With(&hop), mailbox,
+                                  &traffic));
   *bytes_sent += traffic[0].bytes;
   return absl::OkStatus();
 }
@@ -106,7 +107,7 @@ absl::Status ThcAllReduce(ThcBucket* bucket, const CommitCallback& commit,
                           const Topology& topology, int rank, int ranks,
                           uint32_t first_round, Mailbox* mailbox,
                           const kernels::ParallelFor& threads,
-                          int64_t* bytes_sent) {
+                          JointHop* companions, int64_t* bytes_sent) {
   const int64_t largest_sum = ranks * bucket->table().granularity();
   if (largest_sum > std::numeric_limits<uint16_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -126,7 +127,7 @@ absl::Status ThcAllReduce(ThcBucket* bucket, const CommitCallback& commit,
                             ? ExchangeSums<uint8_t>
                             : ExchangeSums<uint16_t>;
   return exchange(bucket, commit, topology, rank, ranks, first_round + 1,
-                  mailbox, threads, bytes_sent);
+                  mailbox, threads, companions, bytes_sent);
 }
 
 }  // namespace tf_gc

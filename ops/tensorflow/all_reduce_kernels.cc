@@ -12,6 +12,7 @@
 #include "ops/kernels/three_lc_tensor.h"
 #include "ops/tensorflow/all_reduce_op.h"
 #include "ops/tensorflow/bucket.h"
+#include "ops/tensorflow/exact_variables.h"
 #include "ops/tensorflow/feedback_buffers.h"
 #include "ops/tensorflow/handles.h"
 #include "ops/tensorflow/hop_op.h"
@@ -45,11 +46,9 @@ class BucketOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    Tensor* handle;
-    OP_REQUIRES_OK(context,
-                   context->allocate_output(0, TensorShape({}), &handle));
-    handle->scalar<ResourceHandle>()() = ResourceHandle::MakeRefCountingHandle(
-        new Bucket(key_, variables_, label_), context->device()->name());
+    OP_REQUIRES_OK(context, OutputHandle(context, [this] {
+                     return new Bucket(key_, variables_, label_);
+                   }));
   }
 
  private:
@@ -60,16 +59,31 @@ class BucketOp : public OpKernel {
 
 class BeginStepOp : public OpKernel {
  public:
-  using OpKernel::OpKernel;
+  explicit BeginStepOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("sizes", &sizes_));
+    OP_REQUIRES_OK(context, context->GetAttr("group_size", &group_size_));
+  }
 
   void Compute(OpKernelContext* context) override {
     RefCountPtr<Bucket> bucket;
     OP_REQUIRES_OK(context, LookupBucket(context, &bucket));
     OP_REQUIRES_OK(context, CheckScalar(context->input(1), "step"));
     OP_REQUIRES_OK(context, CheckScalar(context->input(2), "measures_links"));
+    OP_REQUIRES(context,
+                sizes_.empty() ||
+                    static_cast<int>(sizes_.size()) == bucket->variables(),
+                absl::InvalidArgumentError(absl::StrCat(
+                    "sizes must be one for each of ", bucket->variables(),
+                    " variables, got ", sizes_.size())));
+    Traffic values(bucket->variables());
+    if (!sizes_.empty()) values.AddStep(sizes_, group_size_);
     bucket->BeginStep(context->input(1).scalar<int64_t>()(),
-                      context->input(2).scalar<bool>()());
+                      context->input(2).scalar<bool>()(), std::move(values));
   }
+
+ private:
+  std::vector<int64_t> sizes_;
+  int group_size_;
 };
 
 class BucketTrafficOp : public OpKernel {
@@ -121,31 +135,9 @@ class ExactAllReduceOp : public AllReduceOp {
 
  private:
   absl::Status AllReduce(OpKernelContext* context, const RunHop& run) override {
-    OpInputList gradients;
-    TF_RETURN_IF_ERROR(context->input_list("gradients", &gradients));
     std::vector<ExactVariable> variables;
-    for (int i = 0; i < gradients.size(); ++i) {
-      Tensor* reduced;
-      TF_RETURN_IF_ERROR(context->forward_input_or_allocate_output(
-          {i}, i, gradients[i].shape(), &reduced));
-      const bool is_statistic = i >= gradients.size() - statistics_;
-      const auto add = [&](auto type) {
-        using T = decltype(type);
-        variables.push_back(
-            Exact<T>{gradients[i].flat<T>().data(), reduced->flat<T>().data(),
-                     is_statistic ? 1 : divisor(), is_statistic});
-      };
-      switch (gradients[i].dtype()) {
-        case tensorflow::DT_HALF:
-          add(Eigen::half());
-          break;
-        case tensorflow::DT_BFLOAT16:
-          add(Eigen::bfloat16());
-          break;
-        default:
-          add(float());
-      }
-    }
+    TF_RETURN_IF_ERROR(ReadExactVariables(context, "gradients", "reduced",
+                                          divisor(), statistics_, &variables));
     ExactHop hop(std::move(variables));
     return run(&hop);
   }
@@ -207,7 +199,8 @@ class ThreeLcAllReduceOp : public AllReduceOp {
 template <typename T>
 class ThcAllReduceOp : public HopOp {
  public:
-  explicit ThcAllReduceOp(OpKernelConstruction* context) : HopOp(context) {
+  explicit ThcAllReduceOp(OpKernelConstruction* context)
+      : HopOp(context), companions_(context) {
     OP_REQUIRES_OK(context, GetRows(context, "unit_rows", &rows_));
     OP_REQUIRES_OK(context, GetBits(context, &bits_));
     OP_REQUIRES_OK(context, context->GetAttr("nearest", &is_nearest_));
@@ -228,12 +221,16 @@ class ThcAllReduceOp : public HopOp {
     FeedbackBuffers<T> buffers(context);
     TF_RETURN_IF_ERROR(buffers.Prepare(rows_));
     const kernels::ParallelFor threads = IntraOpThreads(context);
+    const float divisor = is_mean_ ? group_size() : 1;
     ThcBucket bucket(buffers.variables(), std::move(scheme), session->ranks,
-                     is_mean_ ? group_size() : 1, threads);
-    TF_RETURN_IF_ERROR(ThcAllReduce(&bucket, buffers.commit(), topology(),
-                                    session->rank, session->ranks,
-                                    session->round, session->mailbox, threads,
-                                    &session->traffic.shared_bytes_sent));
+                     divisor, threads);
+    Companions::Step companions;
+    TF_RETURN_IF_ERROR(companions_.Read(context, divisor, &companions));
+    TF_RETURN_IF_ERROR(
+        ThcAllReduce(&bucket, buffers.commit(), topology(), session->rank,
+                     session->ranks, session->round, session->mailbox, threads,
+                     companions.hop(), &session->traffic.shared_bytes_sent));
+    companions.Count(session->ranks);
     session->traffic.exchanges = kThcRounds;
     session->traffic.AddStep(sizes, session->ranks);
     return buffers.SetOutputs();
@@ -257,6 +254,7 @@ class ThcAllReduceOp : public HopOp {
   int bits_;
   float truncation_;
   bool is_mean_, is_nearest_;
+  const Companions companions_;
 };
 
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>Bucket", BucketOp);

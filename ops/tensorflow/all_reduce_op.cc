@@ -34,7 +34,7 @@ absl::Status ReadSizes(tensorflow::OpKernelContext* context,
 }
 
 AllReduceOp::AllReduceOp(tensorflow::OpKernelConstruction* context)
-    : ExchangeOp(context) {
+    : ExchangeOp(context), companions_(context) {
   OP_REQUIRES_OK(context, GetIsMean(context, &is_mean_));
 }
 
@@ -48,11 +48,16 @@ absl::Status AllReduceOp::Run(tensorflow::OpKernelContext* context,
   for (const tensorflow::Tensor& gradient : gradients) {
     bytes += gradient.TotalBytes();
   }
-  return AllReduce(context, [&](Hop* hop) {
+  Companions::Step companions;
+  TF_RETURN_IF_ERROR(companions_.Read(context, divisor(), &companions));
+  bytes += companions.bytes();
+  return AllReduce(context, [&](Hop* leader) {
+    Hop* const hop = companions.hop()->With(leader);
     std::vector<VariableTraffic> traffic;
     TF_RETURN_IF_ERROR(tf_gc::AllReduce(
         sizes, DefaultTopology(*hop, bytes, session->ranks), session->rank,
         session->ranks, session->round, hop, session->mailbox, &traffic));
+    companions.Count(session->ranks);
     session->traffic.AddStep(sizes, session->ranks);
     for (size_t v = 0; v < sizes.size(); ++v) {
       session->traffic.payload_bytes_sent[v] = traffic[v].bytes;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/collectives/hop.h"
+#include "ops/tensorflow/exact_variables.h"
 #include "ops/tensorflow/exchange_op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -25,8 +26,8 @@ absl::Status ReadSizes(tensorflow::OpKernelContext* context,
 // One step of a bucket in one exchange, on the default topology of the hop that
 // a subclass makes.
 //
-// Inputs: `gradients` (a list), `bucket`, and the subclass's. Attributes: those
-// of ExchangeOp, and reduce_op.
+// Inputs: `gradients` (a list), `bucket`, those of Companions, and the
+// subclass's. Attributes: those of ExchangeOp and of Companions, and reduce_op.
 class AllReduceOp : public ExchangeOp {
  public:
   explicit AllReduceOp(tensorflow::OpKernelConstruction* context);
@@ -45,6 +46,7 @@ class AllReduceOp : public ExchangeOp {
                    Session* session) final;
 
   bool is_mean_;
+  const Companions companions_;
 };
 
 }  // namespace tf_gc

@@ -1,5 +1,8 @@
 // The all-reduces of gradients: declarations, shapes and documentation.
 
+#include <utility>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "ops/tensorflow/exchange_declaration.h"
 #include "ops/tensorflow/inputs.h"
@@ -15,14 +18,22 @@ using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-// Every gradient comes out with the shape that it went in with.
+// Every gradient comes out with the shape that it went in with, and so do the
+// companions.
 absl::Status AllReduceShape(InferenceContext* c) {
-  for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, c->input(i));
+  for (const auto& [input, output] :
+       {std::pair("gradients", "reduced"),
+        std::pair("companions", "companions_reduced")}) {
+    std::vector<ShapeHandle> shapes;
+    TF_RETURN_IF_ERROR(c->input(input, &shapes));
+    TF_RETURN_IF_ERROR(c->set_output(output, shapes));
+  }
   return absl::OkStatus();
 }
 
 absl::Status ThreeLcAllReduceShape(InferenceContext* c) {
-  const int variables = c->num_outputs();
+  int variables;
+  TF_RETURN_IF_ERROR(c->GetAttr("N", &variables));
   ShapeHandle scalar, vector;
   for (int i = 2 * variables; i < 4 * variables; ++i) {
     TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 1, &vector));
@@ -32,8 +43,8 @@ absl::Status ThreeLcAllReduceShape(InferenceContext* c) {
 }
 
 absl::Status ThcAllReduceShape(InferenceContext* c) {
-  int bits;
-  const int variables = c->num_outputs();
+  int bits, variables;
+  TF_RETURN_IF_ERROR(c->GetAttr("N", &variables));
   ShapeHandle vector;
   DimensionHandle entries;
   for (int i = 0; i < variables; ++i) {
@@ -79,6 +90,8 @@ bucket: Handle for the exchanges of this bucket.
 )");
 
 REGISTER_OP("TfGc>BeginStep")
+    .Attr("sizes: list(int) = []")
+    .Attr("group_size: int >= 1 = 1")
     .Input("bucket: resource")
     .Input("step: int64")
     .Input("measures_links: bool")
@@ -101,6 +114,9 @@ step: A scalar, 0 before the first.
 measures_links: A scalar, the same on all workers: whether the head of each
   message comes in a transfer of its own, so that the time of what follows is
   the network's alone (NetworkSamples).
+sizes: Of each variable the number of values that the step counts for, if it has
+  exchanges and no op that counts them by itself; may be none.
+group_size: Number of devices among which these are reduced.
 )");
 
 REGISTER_OP("TfGc>BucketTraffic")
@@ -139,6 +155,11 @@ TF_GC_ALL_REDUCE_OP("TfGc>ExactAllReduce")
     .Output("reduced: T")
     .Attr("T: list({float, half, bfloat16}) >= 1")
     .Attr("statistics: int >= 0 = 0")
+    .Attr("E: list({float, half, bfloat16}) >= 0")
+    .Attr("statistic_companions: int >= 0 = 0")
+    .Input("companions: E")
+    .Input("companions_bucket: resource")
+    .Output("companions_reduced: E")
     .SetShapeFn(AllReduceShape)
     .Doc(R"(
 Adds up a bucket of gradients over the workers of a group, uncompressed.
@@ -156,6 +177,13 @@ reduce_op: SUM, or MEAN to divide the sums by group_size.
 statistics: How many gradients, the last ones, are none: they are summed for MEAN,
   too.
 timeout_seconds: DeadlineExceeded after so long without the peers; 0 waits.
+companions: Uncompressed gradients of a small bucket of its own, which travel in
+  the same messages; may be none.
+companions_bucket: Handle from Bucket of that bucket, which their traffic is
+  counted for; does not count without companions.
+companions_reduced: Their sums (or means).
+statistic_companions: How many companions, the last ones, are no gradients: they
+  are summed for MEAN, too.
 )");
 
 TF_GC_ALL_REDUCE_OP("TfGc>ThreeLcAllReduce")
@@ -170,6 +198,11 @@ TF_GC_ALL_REDUCE_OP("TfGc>ThreeLcAllReduce")
     .Output("reduced: N * T")
     .Attr("N: int >= 1")
     .Attr("T: {float, half, bfloat16}")
+    .Attr("E: list({float, half, bfloat16}) >= 0")
+    .Attr("statistic_companions: int >= 0 = 0")
+    .Input("companions: E")
+    .Input("companions_bucket: resource")
+    .Output("companions_reduced: E")
     .SetShapeFn(ThreeLcAllReduceShape)
     .Doc(R"(
 Adds up a bucket of gradients over the workers of a group, compressed by 3LC.
@@ -200,6 +233,13 @@ group_key: Key of the group of devices that take part.
 group_size: Number of devices in the group.
 reduce_op: SUM, or MEAN to divide the sums by group_size.
 timeout_seconds: DeadlineExceeded after so long without the peers; 0 waits.
+companions: Uncompressed gradients of a small bucket of its own, which travel in
+  the same messages; may be none.
+companions_bucket: Handle from Bucket of that bucket, which their traffic is
+  counted for; does not count without companions.
+companions_reduced: Their sums (or means).
+statistic_companions: How many companions, the last ones, are no gradients: they
+  are summed for MEAN, too.
 )");
 
 TF_GC_TOPOLOGY_EXCHANGE_OP("TfGc>ThcAllReduce", "sharded")
@@ -219,6 +259,11 @@ TF_GC_TOPOLOGY_EXCHANGE_OP("TfGc>ThcAllReduce", "sharded")
     .Output("reduced: N * T")
     .Attr("N: int >= 1")
     .Attr("T: {float, half, bfloat16}")
+    .Attr("E: list({float, half, bfloat16}) >= 0")
+    .Attr("statistic_companions: int >= 0 = 0")
+    .Input("companions: E")
+    .Input("companions_bucket: resource")
+    .Output("companions_reduced: E")
     .SetShapeFn(ThcAllReduceShape)
     .Doc(R"doc(
 Adds up a bucket of gradients over the workers of a group, compressed by THC (Li
@@ -256,6 +301,13 @@ reduce_op: SUM, or MEAN to divide the sums by group_size.
 topology: sharded, ring or torus; the same on all workers.
 rows: Rows of the torus, which divide group_size; 1 for other topologies.
 timeout_seconds: DeadlineExceeded after so long without the peers; 0 waits.
+companions: Uncompressed gradients of a small bucket of its own, which travel in
+  the same messages; may be none.
+companions_bucket: Handle from Bucket of that bucket, which their traffic is
+  counted for; does not count without companions.
+companions_reduced: Their sums (or means).
+statistic_companions: How many companions, the last ones, are no gradients: they
+  are summed for MEAN, too.
 )doc");
 
 }  // namespace tf_gc

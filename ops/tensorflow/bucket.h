@@ -71,7 +71,8 @@ class Bucket : public tensorflow::ResourceBase {
       : key_(std::move(key)),
         variables_(variables),
         label_(std::move(label)),
-        traffic_(variables) {}
+        traffic_(variables),
+        uncounted_(variables) {}
 
   std::string DebugString() const override { return "tf_gc bucket " + key_; }
 
@@ -81,8 +82,13 @@ class Bucket : public tensorflow::ResourceBase {
 
   // The next exchanges belong to this step of the optimizer. If it measures
   // links, the history of sizes is not used, so that what follows the heads of
-  // messages tells how long it takes.
-  void BeginStep(int64_t step, bool measures_links) {
+  // messages tells how long it takes. `values` are counted with the first
+  // exchange, unless an op counts those of the step by itself.
+  void BeginStep(int64_t step, bool measures_links, Traffic values) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      uncounted_ = std::move(values);
+    }
     step_ = step;
     uses_history_ = !measures_links;
     history_.BeginStep();
@@ -102,6 +108,8 @@ class Bucket : public tensorflow::ResourceBase {
   void Count(const Traffic& traffic) {
     std::lock_guard<std::mutex> lock(mutex_);
     traffic_ += traffic;
+    if (traffic.steps == 0) traffic_ += uncounted_;
+    uncounted_ = Traffic(variables_);
   }
 
  private:
@@ -114,6 +122,7 @@ class Bucket : public tensorflow::ResourceBase {
   std::mutex exchange_mutex_;
   mutable std::mutex mutex_;  // of the traffic
   Traffic traffic_;
+  Traffic uncounted_;  // values of this step
 };
 
 }  // namespace tf_gc

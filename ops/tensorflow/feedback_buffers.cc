@@ -8,12 +8,12 @@ namespace tf_gc {
 absl::Status GetRows(tensorflow::OpKernelConstruction* context,
                      const char* name, std::vector<int64_t>* rows) {
   TF_RETURN_IF_ERROR(context->GetAttr(name, rows));
-  if (static_cast<int>(rows->size()) == context->num_outputs()) {
-    return absl::OkStatus();
-  }
+  int gradients;
+  TF_RETURN_IF_ERROR(context->GetAttr("N", &gradients));
+  if (static_cast<int>(rows->size()) == gradients) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(name, " must have one number for each of the ",
-                   context->num_outputs(), " gradients, got ", rows->size()));
+      absl::StrCat(name, " must have one number for each of the ", gradients,
+                   " gradients, got ", rows->size()));
 }
 
 absl::Status GetUnits(const tensorflow::Tensor& units, int64_t size,

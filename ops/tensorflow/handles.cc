@@ -17,13 +17,4 @@ absl::Status GetHandle(const tensorflow::Tensor& input, const std::string& name,
   return absl::OkStatus();
 }
 
-absl::Status LookupBucket(tensorflow::OpKernelContext* context,
-                          tensorflow::core::RefCountPtr<Bucket>* bucket) {
-  const tensorflow::Tensor* input;
-  TF_RETURN_IF_ERROR(context->input("bucket", &input));
-  tensorflow::ResourceHandle handle;
-  TF_RETURN_IF_ERROR(GetHandle(*input, "bucket", &handle));
-  return LookupResource(context, handle, bucket);
-}
-
 }  // namespace tf_gc

@@ -9,6 +9,8 @@
 #include "ops/tensorflow/bucket.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_handle.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/tensor_shape.h"
 
 namespace tf_gc {
 
@@ -17,9 +19,37 @@ namespace tf_gc {
 absl::Status GetHandle(const tensorflow::Tensor& input, const std::string& name,
                        tensorflow::ResourceHandle* handle);
 
+// The resource whose handle is the input of this name.
+template <typename Resource>
+absl::Status LookupInput(tensorflow::OpKernelContext* context, const char* name,
+                         tensorflow::core::RefCountPtr<Resource>* resource) {
+  const tensorflow::Tensor* input;
+  TF_RETURN_IF_ERROR(context->input(name, &input));
+  tensorflow::ResourceHandle handle;
+  TF_RETURN_IF_ERROR(GetHandle(*input, name, &handle));
+  return LookupResource(context, handle, resource);
+}
+
 // The bucket in the input `bucket`.
-absl::Status LookupBucket(tensorflow::OpKernelContext* context,
-                          tensorflow::core::RefCountPtr<Bucket>* bucket);
+inline absl::Status LookupBucket(
+    tensorflow::OpKernelContext* context,
+    tensorflow::core::RefCountPtr<Bucket>* bucket) {
+  return LookupInput(context, "bucket", bucket);
+}
+
+// Makes the first output the handle of what make() returns, which lives as long
+// as its handles.
+template <typename Make>
+absl::Status OutputHandle(tensorflow::OpKernelContext* context,
+                          const Make& make) {
+  tensorflow::Tensor* handle;
+  TF_RETURN_IF_ERROR(
+      context->allocate_output(0, tensorflow::TensorShape({}), &handle));
+  handle->scalar<tensorflow::ResourceHandle>()() =
+      tensorflow::ResourceHandle::MakeRefCountingHandle(
+          make(), context->device()->name());
+  return absl::OkStatus();
+}
 
 }  // namespace tf_gc
 

@@ -97,9 +97,10 @@ absl::Status RunRank(Rank* rank, const Options& options, Transport* transport) {
   ThcBucket bucket(&variables, Scheme(options, transport->rank()),
                    transport->size(), options.divisor, options.threads);
   int64_t bytes_sent = 0;
+  JointHop companions({}, {});
   return ThcAllReduce(&bucket, commit, options.topology, transport->rank(),
                       transport->size(), /*first_round=*/4, &mailbox,
-                      options.threads, &bytes_sent);
+                      options.threads, &companions, &bytes_sent);
 }
 
 std::vector<absl::Status> ExchangeUnderFault(

@@ -16,7 +16,7 @@ from tf_gc.adaptive.run_record import ControlPoint, RunRecord
 
 # From one exchange of reports to the next, while plans are tried, and later: a plan is left two
 # reports after the step that tells enough of it.
-_TRYING_SECONDS, _SECONDS = 0.15, 0.3
+_TRYING_SECONDS, _SECONDS = 0.15, 0.6
 _FIRST_STEPS, MOST_STEPS = 3, 60  # the first: while it is not known how long steps take
 _LEAST_STEPS = 4  # between reports, when nothing is tried, however long steps are
 _REPORTS_PER_GAIN = 10

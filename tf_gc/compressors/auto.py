@@ -8,6 +8,8 @@ from types import NoneType
 import tensorflow as tf
 
 from tf_gc import checks
+from tf_gc.branches import switch_case
+from tf_gc.compressors import companions
 from tf_gc.compressors.ar_top_k import ARTopK
 from tf_gc.compressors.compressor import Compressor
 from tf_gc.compressors.fused import FusedCompressor
@@ -51,7 +53,9 @@ class Auto(Compressor):
         installed (the extra `adaptive`), which finds the ratio, and no `systems` are given; else
         ().
       record: a file to which worker 0 writes what was measured and chosen, for `tf_gc-launch
-        report`; None for none. Not on parameter servers, where it chooses once.
+        report`; None for none. Where variables are chosen for separately, as those of two
+        optimizers, the others' files have numbers: run.json, run-1.json. Not on parameter servers,
+        where it chooses once.
 
     Raises:
       ValueError: an attribute is out of range; or, when a training begins, op determinism is
@@ -73,8 +77,10 @@ class Auto(Compressor):
             _check_system(system)
         for ratio in self.ratios or ():
             checks.number("ratios", ratio, "in (0, 1]", lambda r: 0 < r <= 1)
-        if len(set(self.ratios or ())) != len(self.ratios or ()):
-            raise ValueError(f"ratios must differ, got {self.ratios!r}")
+        for name in ("systems", "ratios"):
+            values = getattr(self, name) or ()
+            if len(set(values)) != len(values):
+                raise ValueError(f"{name} must differ, got {values!r}")
         if self.systems == () and not self.ratios:
             raise ValueError("systems must name at least one, or None for no compression, got ()")
 
@@ -96,11 +102,15 @@ class Auto(Compressor):
         return () if leaves_out else _RATIOS
 
     def all_reduce(self, gradients, exchange):
+        index, systems = exchange.choice.index, list(exchange.choice.systems)
+        if Uncompressed() in systems:
+            is_exact = tf.equal(index, systems.index(Uncompressed()))
+            index = tf.where(is_exact & ~exchange.choice.is_clean, len(systems), index)
+            systems.append(_Remainder())
         branches = [
-            functools.partial(_all_reduce, system, gradients, exchange)
-            for system in exchange.choice.systems
+            functools.partial(_all_reduce, system, gradients, exchange) for system in systems
         ]
-        return tf.switch_case(exchange.choice.index, branches)
+        return switch_case(index, branches, name="system")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,20 +133,14 @@ class _Remainder(FusedCompressor):
 
     def reduce(self, values, exchange):
         total = exchange.sum(values)
-        exchange.choice.is_clean.assign(tf.reduce_all(exchange.after(total).finite))
+        exchange.choice.note_clean(tf.reduce_all(exchange.after(total).finite))
         return total, tf.zeros_like(values)
 
 
 def _all_reduce(system, gradients, exchange):
-    if isinstance(system, Uncompressed):
-        return tf.cond(
-            exchange.choice.is_clean.read_value(),
-            lambda: system.all_reduce(gradients, exchange),
-            lambda: _Remainder().all_reduce(gradients, exchange),
-        )
-    exchange.choice.is_clean.assign(False)
     units = exchange.units if system.units == "second_moment" else None
-    return system.all_reduce(gradients, dataclasses.replace(exchange, units=units))
+    in_units = dataclasses.replace(exchange, units=units)
+    return companions.all_reduce(system, gradients, in_units)
 
 
 def _make_tuple(auto, name):

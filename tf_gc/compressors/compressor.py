@@ -25,8 +25,8 @@ class Compressor(abc.ABC):
 
     Attributes:
       start_step: before this step of an optimizer, gradients are reduced
-        uncompressed (warm-up). Steps are counted under the optimizer's first variable:
-        a new optimizer over the same variables goes on counting.
+        uncompressed (warm-up). A new optimizer goes on with the count of the first of its
+        variables that has one, so that others have no such steps.
       uses_residual: whether there is a slot "residual", of the variable's shape,
         for what has not been delivered yet.
       whole_model: whether all variables that it compresses make one bucket,

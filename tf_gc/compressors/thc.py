@@ -118,7 +118,7 @@ class UniformTHC(Compressor):
             nearest=self.rounding == "nearest",
             reduce_op=exchange.reduce_op,
             topology=self.topology,
-            **exchange.arguments,
+            **exchange.joint_arguments,
         )
 
 

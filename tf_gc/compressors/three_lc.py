@@ -108,5 +108,5 @@ class ThreeLC(Compressor):
             scale=self.scale,
             statistics=exchange.squares,
             reduce_op=exchange.reduce_op,
-            **exchange.arguments,
+            **exchange.joint_arguments,
         )

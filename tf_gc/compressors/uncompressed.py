@@ -29,5 +29,5 @@ class Uncompressed(Compressor):
             gradients,
             reduce_op=exchange.reduce_op,
             statistics=exchange.names.count(None),
-            **exchange.arguments,
+            **exchange.joint_arguments,
         )

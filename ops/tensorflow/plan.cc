@@ -1,0 +1,114 @@
+#include "ops/tensorflow/plan.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace tf_gc {
+namespace {
+
+// Of how many steps one measures links while plans are tried, and later: two
+// transfers for each message are a good part of a small step, and of one that
+// waits for latency.
+constexpr int kTryingStepsPerMeasurement = 4, kStepsPerMeasurement = 16;
+// The same of reports, when nothing is tried.
+constexpr int kReportsPerMeasurement = 8;
+
+}  // namespace
+
+bool Timeline::Begin(int64_t step, double time, const void* plan) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  times_[step % times_.size()] = time;
+  return std::exchange(last_, plan) == plan;
+}
+
+StepTimes Timeline::times() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return times_;
+}
+
+Plan::Plan(tensorflow::core::RefCountPtr<Timeline> timeline,
+           std::vector<SystemTraits> systems, int buckets, int64_t start_step)
+    : timeline_(std::move(timeline)),
+      systems_(std::move(systems)),
+      start_step_(start_step),
+      times_(timeline_->times().size()),
+      kept_residuals_(buckets),
+      residuals_versions_(buckets, 1) {
+  decision_.choices.resize(buckets);
+  for (const SystemTraits& system : systems_) {
+    any_delivers_late_ |= system.delivers_late;
+  }
+}
+
+Plan::Step Plan::Follow(int64_t step, double now) {
+  const double time = step < start_step_ ? 0 : now;  // nothing was chosen
+  const bool is_same = timeline_->Begin(step, time, this);
+  std::lock_guard<std::mutex> lock(mutex_);
+  times_[step % times_.size()] = time;
+  Step result;
+  result.ratio = decision_.ratio;
+  result.is_open = !decision_.is_settled;
+  result.measures_links = step % (result.is_open ? kTryingStepsPerMeasurement
+                                                 : kStepsPerMeasurement) ==
+                          0;
+  for (int b = 0; b < buckets(); ++b) {
+    const int choice = decision_.choices[b];
+    const SystemTraits& system = systems_[choice];
+    // Another plan may have left residuals of the same variables.
+    if (!is_same) ++residuals_versions_[b];
+    // The first uncompressed step delivers all that has waited. Squares and
+    // shared moments differ in scale, by up to the number of workers, and
+    // optimizers remember for long: so all steps share while systems are tried.
+    const bool delivers_all = kept_residuals_[b] && !system.keeps_residuals;
+    result.buckets.push_back(
+        {choice, system.has_units,
+         system.delivers_late || delivers_all ||
+             (result.is_open && any_delivers_late_),
+         systems_.size() > 1 && (result.is_open || !system.delivers_late),
+         residuals_versions_[b]});
+    kept_residuals_[b] = system.keeps_residuals;
+    residuals_versions_[b] += system.keeps_residuals;
+  }
+  // Where a checkpoint was restored, an optimizer may be in an earlier step.
+  const int64_t since = step - decided_at_;
+  result.reports =
+      (since >= decision_.steps || since < 0) && step >= start_step_;
+  result.report_measures_links =
+      result.reports &&
+      (++reports_ % kReportsPerMeasurement == 0 || result.is_open);
+  result.wants_gain = result.reports && decision_.wants_gain;
+  return result;
+}
+
+absl::Status Plan::Change(int64_t step, PlanDecision decision) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (decision.choices.size() != residuals_versions_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("decision must have a choice for each of ",
+                     residuals_versions_.size(), " buckets, got ",
+                     decision.choices.size()));
+  }
+  for (const int choice : decision.choices) {
+    if (choice >= 0 && choice < static_cast<int>(systems_.size())) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "decision: choices must be in 0 ... ", systems_.size() - 1, ", got ",
+        choice));
+  }
+  if (decision.is_restored) {
+    for (int64_t& version : residuals_versions_) ++version;
+  }
+  decision_ = std::move(decision);
+  decided_at_ = step;
+  return absl::OkStatus();
+}
+
+std::vector<int> Plan::choices() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return decision_.choices;
+}
+
+StepTimes Plan::times() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return times_;
+}
+
+}  // namespace tf_gc
