@@ -58,7 +58,7 @@ if [ ! -x .venv/bin/pip ]; then  # or it was interrupted
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
     fail "Python 3.10 or later is needed, and $python is $("$python" -V):" \
       "name another one, as in PYTHON=python3.11 ./setup.sh"
-  "$python" -m venv --clear .venv
+  "$python" -m venv .venv
 fi
 # What is compiled is kept: another branch, or a wheel, compiles what differs.
 cat >.bazelrc.user <<END

@@ -110,7 +110,7 @@ class Adaptation:
           step: int64 scalar, the same on all workers.
 
         Returns:
-          The `Choice` of each bucket; and a `FollowedStep` for the other methods.
+          The `Choice` of each bucket; and what `ops.follow_plan` does, for the other methods.
         """
         followed = ops.follow_plan(self._plan, step, len(self._clean_versions))
         choices = [
@@ -166,20 +166,6 @@ class Adaptation:
                     lambda: self._measure_gains(histograms),
                     lambda: tf.constant(True),
                 )
-
-    def choices(self):
-        """Returns the index of the system of each bucket, int32."""
-        return ops.read_plan(self._plan).choices
-
-    def decide(self, step, decision, choices):
-        """Follows a decision from the step after this one on.
-
-        Args:
-          step: int64 scalar.
-          decision: a `Decision`.
-          choices: of each bucket, the index of its system.
-        """
-        ops.change_plan(self._plan, step, tf.constant([*decision, *choices], tf.float64))
 
     def traffic(self):
         """Returns the `Traffic` of reports."""

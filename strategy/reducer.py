@@ -203,8 +203,9 @@ class GradientReducer:
                         for of_variable in zip(shared, moments, sums, strict=True)
                     ]
 
+                # Not a branch that waits for the sums of all buckets: some are updated meanwhile.
                 moments = _where(
-                    are_used, shared_moments, lambda: [_square(total) for total in sums]
+                    are_used, shared_moments, lambda: list(map(_square, sums)), branch=tf.cond
                 )
                 for entry, total, moment in zip(shared, sums, moments, strict=True):
                     is_wanted = entry.compressor.shares_second_moment
@@ -264,7 +265,7 @@ class GradientReducer:
         """Returns the reduced gradients, in the order of entries."""
         buckets = self._plan(entries)
         self._agree_on(buckets, reduce_op=reduce_op)
-        carrier, small = _find_companions(buckets)
+        carrier, small = _find_companions(entries, buckets)
         reduced = {}
         for bucket in buckets:
             if bucket is small:
@@ -291,6 +292,8 @@ class GradientReducer:
                 exchange = dataclasses.replace(exchange, companions=small)
 
             def reduce(compressor):
+                if type(compressor) is Auto:  # whose systems see to it
+                    return compressor.all_reduce(gradients, exchange)
                 return companions.all_reduce(compressor, gradients, exchange)
 
             with self._sampled(entries, gradients, exchange):
@@ -453,22 +456,19 @@ def _key(entries):
     return (entries[0].compressor, dtypes, *ids)
 
 
-def _find_companions(buckets):
-    """Returns a bucket whose messages another one, uncompressed and small, may travel in, and that.
+def _find_companions(entries, buckets):
+    """Returns a small uncompressed bucket, and before it another one in whose messages it may travel.
 
-    Those whose gradients are known last: buckets are formed from the last variables on.
+    They are those whose gradients are known last, with the first variables, so that neither waits
+    for the other.
     """
-    carriers = [bucket for bucket in buckets if _carries(bucket[0].compressor)]
-    small = [bucket for bucket in buckets if isinstance(bucket[0].compressor, Uncompressed)]
-    if not carriers or not small or _bytes(small[-1]) > _MOST_COMPANION_BYTES:
+    small = [bucket for bucket in buckets if type(bucket[0].compressor) is Uncompressed]
+    first = next((e for e in entries if type(e.compressor) is not Uncompressed), None)
+    if not small or first is None or _bytes(small[-1]) > _MOST_COMPANION_BYTES:
         return None, []
-    return carriers[-1], small[-1]
-
-
-def _carries(compressor):
-    if isinstance(compressor, Auto):
-        return True
-    return not isinstance(compressor, Uncompressed) and companions.takes_companions(compressor)
+    if type(first.compressor) is not Auto and not companions.takes_companions(first.compressor):
+        return None, []
+    return next(bucket for bucket in buckets if first in bucket), small[-1]
 
 
 def _bytes(entries):
@@ -564,5 +564,5 @@ def _systems(entry):
     return entry.choice.systems if entry.choice else (entry.compressor,)
 
 
-def _where(condition, then, otherwise):
-    return then() if condition is None else cond(condition, then, otherwise)
+def _where(condition, then, otherwise, branch=cond):
+    return then() if condition is None else branch(condition, then, otherwise)

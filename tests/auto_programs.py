@@ -15,7 +15,7 @@ from tf_gc.strategy import link_probe
 import tf_gc
 from tests import second_moment_programs
 from tests.strategy_programs import fingerprint, gaussian, rank
-from tf_gc import kernels
+from tf_gc import kernels, ops
 from tf_gc.adaptive import Network, leader
 from tf_gc.adaptive.chooser import Chooser, Plan
 from tf_gc.adaptive.gain import gains
@@ -84,7 +84,8 @@ def reduce_steps(
             for adaptation in adaptations:
                 if lie and lie[0] == rank():
                     adaptation._links = _Liar(*lie[1:])
-            choices.append(tuple(c for a in adaptations for c in a.choices().numpy().tolist()))
+            plans = [ops.read_plan(adaptation._plan) for adaptation in adaptations]
+            choices.append(tuple(c for plan in plans for c in plan.choices.numpy().tolist()))
     residuals = [strategy.residuals.of(v).values[0].numpy() for v in variables]
     return (
         [sum(d[i] for d in delivered) for i in range(len(variables))],
@@ -131,7 +132,8 @@ def reduce_with_and_without_the_last(compression, alternates, script):
         if script:
             for adaptation, index in zip(_adaptations(strategy), script, strict=False):
                 until_the_next_report = Decision(10**9, False, False, False, 1.0)
-                adaptation.decide(tf.constant(number, tf.int64), until_the_next_report, [index])
+                decision = tf.constant([*until_the_next_report, index], tf.float64)
+                ops.change_plan(adaptation._plan, tf.constant(number, tf.int64), decision)
     leaders = [a._leader for a in _adaptations(strategy) if a._leader]
     measured = [sum(map(len, leader._chooser._steps.values())) for leader in leaders]
     return delivered, given, strategy.residuals.of(variables[0]).values[0].numpy(), measured

@@ -18,7 +18,7 @@ _NOBODY = 65534
 # Stand-ins for what setup.sh calls, each a few lines of sh.
 _PYTHON = """
 case "$*" in
-  "-m venv --clear .venv") mkdir -p .venv/bin; cp "$0" .venv/bin/python; cp "$0" .venv/bin/pip;;
+  "-m venv .venv") mkdir -p .venv/bin; cp "$0" .venv/bin/python; cp "$0" .venv/bin/pip;;
   -V) echo Python 3.11.2;;
   *) echo "$(basename "$0") $*" >>calls;;
 esac

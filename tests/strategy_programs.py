@@ -840,6 +840,49 @@ def start(timeout_seconds, default):
         tf_gc.MultiWorkerMirroredStrategy(communication_options=options)
 
 
+def exchanges_of_buckets(compression, shapes, dtypes=None, reduce_op="SUM", steps=3):
+    """Reduces variables of these names and shapes.
+
+    Returns:
+      By names of a bucket's variables, exchanges a step and the values counted for each variable
+      and step; whether this worker has the exact sums of all variables that are no matrices; and
+      what the last step has delivered, as a fingerprint.
+    """
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    dtypes = dtypes or {}
+    variables = {n: _variable(strategy, s, n, dtypes.get(n, "float32")) for n, s in shapes.items()}
+
+    @tf.function
+    def step(gradients):
+        def replica_step(gradients):
+            pairs = zip(gradients, variables.values(), strict=True)
+            return [g for g, _ in strategy.reduce_gradients(pairs, reduce_op)]
+
+        return strategy.run(replica_step, args=(gradients,))
+
+    def integers(number, name, worker):
+        values = np.round(4 * gaussian([number, len(name)], shapes[name], worker))
+        return values.astype(variables[name].dtype.as_numpy_dtype)
+
+    workers = strategy.num_replicas_in_sync
+    are_exact = []
+    for number in range(steps):
+        own = [integers(number, name, rank()) for name in variables]
+        reduced = step(list(map(tf.constant, own)))
+        for name, total in zip(variables, reduced, strict=True):
+            if len(shapes[name]) < 2:
+                parts = [integers(number, name, w).astype(np.float32) for w in range(workers)]
+                exact = sum(parts) / (workers if reduce_op == "MEAN" else 1)
+                are_exact.append(np.array_equal(total, exact.astype(total.dtype.as_numpy_dtype)))
+    counts = {}
+    for bucket in strategy._reducer._buckets.values():
+        traffic = tf_gc.ops.bucket_traffic(bucket.handle)
+        values = traffic.values_sent.numpy() * workers / (2 * (workers - 1) * steps)
+        names = tuple(name or "statistics" for name in bucket.names)
+        counts[names] = int(traffic.exchanges) / steps, np.round(values).tolist()
+    return counts, all(are_exact), fingerprint([r.numpy() for r in reduced])
+
+
 def come_late(timeout_seconds, absent_rank):
     """All make the strategy; one never comes to the reduction."""
     options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout_seconds)

@@ -1,6 +1,7 @@
 """tf_gc.MultiWorkerMirroredStrategy on clusters of real processes."""
 
 import tempfile
+from typing import ClassVar
 
 import numpy as np
 import strategy_programs as programs
@@ -159,6 +160,65 @@ class ReductionTest(parameterized.TestCase):
         loss, _ = one(results)
         unchanged, _ = one(shared_cluster(3).run(programs.custom_loop, tf_gc.ThreeLC(), 1))
         self.assertLess(loss, 0.5 * unchanged)
+
+
+class CompanionsTest(parameterized.TestCase):
+    """Small variables that are summed exactly travel with others, where others take them."""
+
+    _SHAPES: ClassVar = {
+        "first": (48, 64),
+        "bias": (64,),
+        "empty": (0,),
+        "last": (64, 30),
+        "scale": (),
+    }
+    _EXACT = ("scale", "empty", "bias")  # from the last on
+
+    def _exchanges(self, compression, workers=2, **arguments):
+        """Returns the exchanges in a step of the exact bucket, and of the others."""
+        [counts, *others] = shared_cluster(workers).run(
+            programs.exchanges_of_buckets, compression, self._SHAPES, **arguments
+        )
+        for of_worker in (counts, *others):
+            self.assertTrue(of_worker[1])
+            self.assertEqual(of_worker[2], counts[2])
+        counts = counts[0]
+        [exact] = [names for names in counts if "bias" in names]
+        self.assertEqual(exact[:3], self._EXACT)
+        self.assertEqual(counts[exact][1][:3], [1, 0, 64])
+        for names, (_, values) in counts.items():
+            if names != exact:
+                sizes = [np.prod(self._SHAPES[name]) for name in names]
+                np.testing.assert_allclose(values, sizes, atol=1)
+        return counts[exact][0], [c for names, (c, _) in counts.items() if names != exact]
+
+    @parameterized.parameters(
+        (tf_gc.ThreeLC(), 1),
+        (tf_gc.ThreeLC(sparsity_multiplier=1.0), 1),
+        (tf_gc.THC(), 2),
+        (tf_gc.Auto(systems=(None,)), 4 / 3, 1 / 3),  # the first step looks for residuals
+        (tf_gc.Auto(systems=(tf_gc.ThreeLC(),)), 1),
+        (tf_gc.Auto(systems=(tf_gc.THC(),)), 2),
+    )
+    def test_they_travel_with_a_compressed_bucket(self, compressor, exchanges, of_their_own=0):
+        for reduce_op, dtype in ("SUM", "float32"), ("MEAN", "float16"):
+            arguments = {"reduce_op": reduce_op, "dtypes": {"bias": dtype}}
+            for workers in 2, 3:
+                self.assertEqual(
+                    self._exchanges(compressor, workers, **arguments), (of_their_own, [exchanges])
+                )
+
+    @parameterized.parameters(
+        tf_gc.THC(topology="ring"),
+        tf_gc.Marsit(),
+        tf_gc.TopK(0.1),
+        tf_gc.Auto(systems=(tf_gc.Marsit(),)),
+        # The gradient of "last" is known first.
+        tf_gc.Policy(tf_gc.Marsit(), rules={"last": tf_gc.ThreeLC()}),
+    )
+    def test_they_have_an_exchange_of_their_own_with_others(self, compression):
+        exact, _ = self._exchanges(compression)
+        self.assertEqual(exact, 1)
 
 
 class TrafficTest(parameterized.TestCase):

@@ -235,6 +235,16 @@ class ByAnother(tf_gc.compressors.Compressor):
         return tf_gc.TopK(0.5).all_reduce(gradients, exchange)
 
 
+@dataclasses.dataclass(frozen=True)
+class AfterAGather(tf_gc.compressors.Compressor):
+    """Gathers something before another compressor does the rest, and counts by itself."""
+
+    def all_reduce(self, gradients, exchange):
+        flags = exchange.all_gather(tf.ones([4]))
+        with tf.control_dependencies([flags]):
+            return tf_gc.ThreeLC(1.0).all_reduce(gradients, exchange)
+
+
 def traffic_of_steps(compression, steps):
     """Returns the traffic of some steps of one variable, as a dict."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)

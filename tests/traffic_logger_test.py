@@ -57,6 +57,7 @@ class TrafficTest(absltest.TestCase):
             (programs.ByItself(), 16),
             (programs.ByItself(in_halves=True), 32),
             (programs.ByAnother(), 0),
+            (programs.AfterAGather(), 0),
         ]:
             with self.subTest(compressor=str(compressor)):
                 traffic = shared_cluster(2).run(programs.traffic_of_steps, compressor, 3)[0]

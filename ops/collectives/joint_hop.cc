@@ -74,8 +74,7 @@ absl::Status JointHop::Merge(const Piece& piece, const Aggregate& incoming,
 int64_t JointHop::Encode(const Piece& piece, const Aggregate& aggregate,
                          uint8_t* body) {
   const int64_t size = leader_->Encode(piece, aggregate, body);
-  return size +
-         companions_.Encode(CompanionOf(piece), aggregate, body + size);
+  return size + companions_.Encode(CompanionOf(piece), aggregate, body + size);
 }
 
 absl::Status JointHop::Decode(const Piece& piece, const uint8_t* body,

@@ -46,6 +46,14 @@ struct Traffic {
     }
   }
 
+  // Undoes AddStep.
+  void TakeBackSteps(const Traffic& other) {
+    steps -= other.steps;
+    for (size_t v = 0; v < values_sent.size(); ++v) {
+      values_sent[v] -= other.values_sent[v];
+    }
+  }
+
   int64_t steps = 0;      // in which the bucket's gradients were reduced
   int64_t exchanges = 0;  // of which a step may take several
   int64_t bytes_sent = 0;
@@ -72,7 +80,8 @@ class Bucket : public tensorflow::ResourceBase {
         variables_(variables),
         label_(std::move(label)),
         traffic_(variables),
-        uncounted_(variables) {}
+        uncounted_(variables),
+        provisional_(variables) {}
 
   std::string DebugString() const override { return "tf_gc bucket " + key_; }
 
@@ -82,12 +91,13 @@ class Bucket : public tensorflow::ResourceBase {
 
   // The next exchanges belong to this step of the optimizer. If it measures
   // links, the history of sizes is not used, so that what follows the heads of
-  // messages tells how long it takes. `values` are counted with the first
-  // exchange, unless an op counts those of the step by itself.
+  // messages tells how long it takes. `values` are counted if the step has
+  // exchanges and no op that counts its values by itself.
   void BeginStep(int64_t step, bool measures_links, Traffic values) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       uncounted_ = std::move(values);
+      provisional_ = Traffic(variables_);
     }
     step_ = step;
     uses_history_ = !measures_links;
@@ -108,7 +118,13 @@ class Bucket : public tensorflow::ResourceBase {
   void Count(const Traffic& traffic) {
     std::lock_guard<std::mutex> lock(mutex_);
     traffic_ += traffic;
-    if (traffic.steps == 0) traffic_ += uncounted_;
+    if (traffic.steps > 0) {
+      traffic_.TakeBackSteps(provisional_);
+      provisional_ = Traffic(variables_);
+    } else {
+      traffic_ += uncounted_;
+      provisional_ += uncounted_;
+    }
     uncounted_ = Traffic(variables_);
   }
 
@@ -122,7 +138,8 @@ class Bucket : public tensorflow::ResourceBase {
   std::mutex exchange_mutex_;
   mutable std::mutex mutex_;  // of the traffic
   Traffic traffic_;
-  Traffic uncounted_;  // values of this step
+  // The values of this step: not counted yet, and counted until an op does it.
+  Traffic uncounted_, provisional_;
 };
 
 }  // namespace tf_gc

@@ -30,9 +30,9 @@ absl::Status ReadExactVariables(OpKernelContext* context, const char* input,
     const bool is_statistic = i >= gradients.size() - statistics;
     const auto add = [&](auto type) {
       using T = decltype(type);
-      variables->push_back(
-          Exact<T>{gradients[i].flat<T>().data(), reduced->flat<T>().data(),
-                   is_statistic ? 1 : divisor, is_statistic});
+      variables->push_back(Exact<T>{gradients[i].flat<T>().data(),
+                                    reduced->flat<T>().data(),
+                                    is_statistic ? 1 : divisor, is_statistic});
     };
     switch (gradients[i].dtype()) {
       case tensorflow::DT_HALF:
@@ -49,7 +49,8 @@ absl::Status ReadExactVariables(OpKernelContext* context, const char* input,
 }
 
 Companions::Companions(OpKernelConstruction* context) {
-  OP_REQUIRES_OK(context, context->GetAttr("statistic_companions", &statistics_));
+  OP_REQUIRES_OK(context,
+                 context->GetAttr("statistic_companions", &statistics_));
 }
 
 absl::Status Companions::Read(OpKernelContext* context, float divisor,
@@ -66,8 +67,7 @@ absl::Status Companions::Read(OpKernelContext* context, float divisor,
   }
   step->hop_ = std::make_unique<JointHop>(std::move(variables), step->sizes_);
   if (companions.size() == 0) return absl::OkStatus();
-  TF_RETURN_IF_ERROR(
-      LookupInput(context, "companions_bucket", &step->bucket_));
+  TF_RETURN_IF_ERROR(LookupInput(context, "companions_bucket", &step->bucket_));
   if (companions.size() == step->bucket_->variables()) {
     return absl::OkStatus();
   }

@@ -46,10 +46,9 @@ Plan::Step Plan::Follow(int64_t step, double now) {
   times_[step % times_.size()] = time;
   Step result;
   result.ratio = decision_.ratio;
-  result.is_open = !decision_.is_settled;
-  result.measures_links = step % (result.is_open ? kTryingStepsPerMeasurement
-                                                 : kStepsPerMeasurement) ==
-                          0;
+  const bool is_open = !decision_.is_settled;
+  result.measures_links =
+      step % (is_open ? kTryingStepsPerMeasurement : kStepsPerMeasurement) == 0;
   for (int b = 0; b < buckets(); ++b) {
     const int choice = decision_.choices[b];
     const SystemTraits& system = systems_[choice];
@@ -62,8 +61,8 @@ Plan::Step Plan::Follow(int64_t step, double now) {
     result.buckets.push_back(
         {choice, system.has_units,
          system.delivers_late || delivers_all ||
-             (result.is_open && any_delivers_late_),
-         systems_.size() > 1 && (result.is_open || !system.delivers_late),
+             (is_open && any_delivers_late_),
+         systems_.size() > 1 && (is_open || !system.delivers_late),
          residuals_versions_[b]});
     kept_residuals_[b] = system.keeps_residuals;
     residuals_versions_[b] += system.keeps_residuals;
@@ -73,8 +72,7 @@ Plan::Step Plan::Follow(int64_t step, double now) {
   result.reports =
       (since >= decision_.steps || since < 0) && step >= start_step_;
   result.report_measures_links =
-      result.reports &&
-      (++reports_ % kReportsPerMeasurement == 0 || result.is_open);
+      result.reports && (++reports_ % kReportsPerMeasurement == 0 || is_open);
   result.wants_gain = result.reports && decision_.wants_gain;
   return result;
 }
@@ -82,16 +80,15 @@ Plan::Step Plan::Follow(int64_t step, double now) {
 absl::Status Plan::Change(int64_t step, PlanDecision decision) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (decision.choices.size() != residuals_versions_.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("decision must have a choice for each of ",
-                     residuals_versions_.size(), " buckets, got ",
-                     decision.choices.size()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "decision must have a choice for each of ", residuals_versions_.size(),
+        " buckets, got ", decision.choices.size()));
   }
   for (const int choice : decision.choices) {
     if (choice >= 0 && choice < static_cast<int>(systems_.size())) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "decision: choices must be in 0 ... ", systems_.size() - 1, ", got ",
-        choice));
+    return absl::InvalidArgumentError(
+        absl::StrCat("decision: choices must be in 0 ... ", systems_.size() - 1,
+                     ", got ", choice));
   }
   if (decision.is_restored) {
     for (int64_t& version : residuals_versions_) ++version;

@@ -72,7 +72,6 @@ class Plan : public tensorflow::ResourceBase {
   struct Step {
     std::vector<BucketStep> buckets;
     float ratio;
-    bool is_open;  // systems are being tried
     bool measures_links;
     bool reports, report_measures_links, wants_gain;
   };

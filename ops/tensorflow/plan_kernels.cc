@@ -26,8 +26,7 @@ using ::tensorflow::core::RefCountPtr;
 template <typename T>
 absl::Status OutputScalar(OpKernelContext* context, const char* name, T value) {
   Tensor* output;
-  TF_RETURN_IF_ERROR(
-      context->allocate_output(name, TensorShape({}), &output));
+  TF_RETURN_IF_ERROR(context->allocate_output(name, TensorShape({}), &output));
   output->scalar<T>()() = value;
   return absl::OkStatus();
 }
@@ -112,9 +111,9 @@ class FollowPlanOp : public OpKernel {
     OpOutputList choices;
     TF_RETURN_IF_ERROR(context->output_list("choices", &choices));
     if (choices.size() != plan->buckets()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "N must be the number of buckets of the plan, ", plan->buckets(),
-          ", got ", choices.size()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("N must be the number of buckets of the plan, ",
+                       plan->buckets(), ", got ", choices.size()));
     }
     const double now = 1e-6 * tensorflow::EnvTime::NowMicros();
     const Plan::Step followed = plan->Follow(step, now);
@@ -124,19 +123,19 @@ class FollowPlanOp : public OpKernel {
     TF_RETURN_IF_ERROR(OutputList<bool>(
         context, "has_units", followed,
         [](const Plan::BucketStep& bucket) { return bucket.has_units; }));
-    TF_RETURN_IF_ERROR(
-        OutputList<bool>(context, "shares_second_moment", followed,
-                         [](const Plan::BucketStep& bucket) {
-                           return bucket.shares_second_moment;
-                         }));
+    TF_RETURN_IF_ERROR(OutputList<bool>(context, "shares_second_moment",
+                                        followed,
+                                        [](const Plan::BucketStep& bucket) {
+                                          return bucket.shares_second_moment;
+                                        }));
     TF_RETURN_IF_ERROR(OutputList<bool>(
         context, "has_fresh_units", followed,
         [](const Plan::BucketStep& bucket) { return bucket.has_fresh_units; }));
-    TF_RETURN_IF_ERROR(OutputList<int64_t>(
-        context, "residuals_versions", followed,
-        [](const Plan::BucketStep& bucket) {
-          return bucket.residuals_version;
-        }));
+    TF_RETURN_IF_ERROR(OutputList<int64_t>(context, "residuals_versions",
+                                           followed,
+                                           [](const Plan::BucketStep& bucket) {
+                                             return bucket.residuals_version;
+                                           }));
     TF_RETURN_IF_ERROR(OutputScalar(context, "ratio", followed.ratio));
     TF_RETURN_IF_ERROR(
         OutputScalar(context, "measures_links", followed.measures_links));
@@ -173,9 +172,9 @@ class ChangePlanOp : public OpKernel {
     OP_REQUIRES_OK(context, CheckVector(input, "decision"));
     constexpr int kFields = 5;
     OP_REQUIRES(context, input.NumElements() >= kFields,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "decision must have at least ", kFields, " values, got ",
-                    input.NumElements())));
+                absl::InvalidArgumentError(
+                    absl::StrCat("decision must have at least ", kFields,
+                                 " values, got ", input.NumElements())));
     const auto values = input.flat<double>();
     PlanDecision decision;
     decision.steps = static_cast<int64_t>(values(0));

@@ -64,8 +64,8 @@ std::unique_ptr<Hop> ThreeLcLeader(Rank* rank,
                                    int64_t piece_values) {
   for (size_t v = 0; v < kSizes.size(); ++v) {
     Floats& gradient = rank->gradients[v];
-    variables->push_back({kSizes[v], gradient.data(),
-                          rank->residuals[v].data(), gradient.data(), nullptr});
+    variables->push_back({kSizes[v], gradient.data(), rank->residuals[v].data(),
+                          gradient.data(), nullptr});
   }
   const auto commit = [=](const std::vector<bool>&) {
     for (size_t v = 0; v < kSizes.size(); ++v) {
@@ -92,8 +92,8 @@ std::vector<ExactVariable> CompanionsOf(Rank* rank) {
   for (Floats& values : rank->floats) {
     variables.push_back(Exact<float>{values.data(), values.data(), kDivisor});
   }
-  variables.push_back(Exact<Eigen::bfloat16>{
-      rank->statistics.data(), rank->statistics.data(), 1, true});
+  variables.push_back(Exact<Eigen::bfloat16>{rank->statistics.data(),
+                                             rank->statistics.data(), 1, true});
   return variables;
 }
 
@@ -130,8 +130,8 @@ void ExpectTravelTogether(const MakeLeader& make, int ranks,
   std::vector<Rank> alone = MakeRanks(ranks), joint = MakeRanks(ranks);
   for (const auto& [all, with_companions] :
        {std::pair(&alone, false), std::pair(&joint, true)}) {
-    for (const absl::Status& status : AllReduceJointly(
-             all, make, piece_values, topology, with_companions)) {
+    for (const absl::Status& status :
+         AllReduceJointly(all, make, piece_values, topology, with_companions)) {
       ASSERT_TRUE(status.ok()) << status;
     }
   }
@@ -196,7 +196,8 @@ TEST(JointHopTest, ABodyThatIsTooShortForItsCompanionsIsNamed) {
   const std::unique_ptr<Hop> leader =
       ThreeLcLeader(&ranks[0], &variables, 1 << 20);
   JointHop joint(CompanionsOf(&ranks[0]), kCompanions);
-  const BucketLayout layout(kSizes, 2, joint.With(leader.get())->piece_values());
+  const BucketLayout layout(kSizes, 2,
+                            joint.With(leader.get())->piece_values());
   joint.Plan(layout);
   joint.Prepare(layout, 0);
   const Piece& piece = layout.shard(0).front();
