@@ -457,7 +457,7 @@ def _key(entries):
 
 
 def _find_companions(entries, buckets):
-    """Returns a small uncompressed bucket, and before it another one in whose messages it may travel.
+    """Returns a bucket, and a small uncompressed one that may travel in its messages.
 
     They are those whose gradients are known last, with the first variables, so that neither waits
     for the other.
