@@ -1,11 +1,6 @@
-"""Branches of a graph of which the one that is taken is the only one that costs time.
+"""Branches of a graph of which the one that is taken is the only one that costs time."""
 
-`tf.cond` and `tf.switch_case` become Switch and Merge ops, which pass the branches that are not
-taken, too: their ops are scheduled, and do nothing. Here a branch is called as a function. It
-begins when all that it needs is there, as an exchange of a bucket does anyway.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -13,13 +8,15 @@ import tensorflow as tf
 from tensorflow.python.ops.cond_v2 import indexed_case
 
 
-def switch_case(index: tf.Tensor, branches: Sequence[Callable], name: str = "switch_case"):
-    """Returns what the branch with this index, an int32 scalar, returns."""
-    if tf.executing_eagerly():
-        return tf.switch_case(index, branches, name=name)
-    return indexed_case(index, branches, name=name, lower_using_switch_merge=False)
-
-
 def cond(condition: tf.Tensor, then: Callable, otherwise: Callable):
-    """Returns what `then` returns if a bool scalar is true, else what `otherwise` does."""
-    return switch_case(tf.cast(condition, tf.int32), [otherwise, then])
+    """Returns what `then` returns if a bool scalar is true, else what `otherwise` does.
+
+    `tf.cond` becomes Switch and Merge ops, which pass the branch that is not taken, too: its ops
+    are scheduled, and do nothing. Here the branch is called as a function, when all that it
+    captures is there. It must not exchange anything with other workers: TensorFlow turns the loss
+    of one into an InternalError where such an op is not its own.
+    """
+    index, branches = tf.cast(condition, tf.int32), [otherwise, then]
+    if tf.executing_eagerly():
+        return tf.switch_case(index, branches)
+    return indexed_case(index, branches, lower_using_switch_merge=False)
