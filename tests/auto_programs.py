@@ -165,7 +165,7 @@ def gradients_waited_for(compression):
     graph = step.get_concrete_function(tuple(map(tf.zeros, _SHAPES.values()))).graph
     names = {graph.inputs[i].op: name for i, name in enumerate(_SHAPES)}
     branches = [op for op in graph.get_operations() if op.type == "Case"]
-    exchanges = [op for op in branches if op.name.startswith("system/")]
+    exchanges = [op for op in branches if op.name.startswith("system")]
     return [sorted(names[op] for op in _ancestors(e) if op in names) for e in exchanges]
 
 
