@@ -95,7 +95,8 @@ def training_data(cluster: Cluster, inputs: np.ndarray, labels: np.ndarray) -> D
     another one.
     """
     steps_in_pass = len(inputs) // cluster.batch_size
-    if steps_in_pass == 0:
+    is_endless = cluster.has_servers and FLAGS.steps_per_epoch
+    if steps_in_pass == 0 and not is_endless:
         raise app.UsageError(
             f"--batch_size={FLAGS.batch_size} on {cluster.workers} workers asks for more than the "
             f"{len(inputs)} examples that there are: use a smaller one"

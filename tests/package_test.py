@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import venv
 
@@ -82,6 +83,11 @@ class WheelTest(absltest.TestCase):
         super().setUpClass()
         cls.directory = pathlib.Path(tempfile.mkdtemp())
         cls.addClassCleanup(shutil.rmtree, cls.directory)
+        # As after an earlier build, since which a module was deleted.
+        platform = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+        deleted = ROOT / "build" / platform / "tf_gc" / "deleted.py"
+        deleted.parent.mkdir(parents=True, exist_ok=True)
+        deleted.touch()
         built = _run(
             *(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"),
             *("--wheel-dir", str(cls.directory), str(ROOT)),
@@ -102,6 +108,11 @@ class WheelTest(absltest.TestCase):
         result = _run(self.python, "-c", _PROGRAM, cwd=self.directory)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout.strip(), "1")
+
+    def test_modules_that_were_deleted_since_the_last_build_are_not_installed(self):
+        [package] = (self.directory / "venv").glob("lib/python*/site-packages/tf_gc")
+        self.assertTrue((package / "exchange.py").exists())
+        self.assertFalse((package / "deleted.py").exists())
 
     def test_a_cluster_with_parameter_servers_trains(self):
         program = self.directory / "on_servers.py"

@@ -171,6 +171,15 @@ class SetupTest(parameterized.TestCase):
         self.assertIn("python setup.py -q build_bazel --inplace", calls)
         self.assertEqual(calls[-1].split()[-2:], ["-e", "."])
 
+    def test_a_run_goes_on_where_the_first_one_was_interrupted(self):
+        self.install({"python3": _PYTHON, **_BUILD_TOOLS})
+        (self.tree / ".venv" / "bin").mkdir(parents=True)
+        shutil.copy(self.bin / "python3", self.tree / ".venv" / "bin" / "python")  # without pip
+        (self.tree / ".venv" / "kept").touch()
+        result = self.run_setup()
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertTrue((self.tree / ".venv" / "kept").exists())
+
     @absltest.skipIf(os.geteuid() != 0, "needs root, to install")
     def test_a_second_run_builds_and_installs_nothing(self):
         self.install({"python3": _PYTHON, "apt-get": _APT_GET})

@@ -60,15 +60,19 @@ inline ByteArray RequireBytes(const py::array& array, const char* name) {
   return Require<uint8_t>(array, name, "uint8");
 }
 
-// The index of the first value that is not finite and above 0, or at least 0 if
-// `allow_zero`; -1 if there is none.
-inline int64_t FirstBad(const py::array_t<float>& values, bool allow_zero) {
+// Refuses values that are not finite and above 0, or at least 0 if
+// `allow_zero`.
+inline void RequirePositive(const py::array_t<float>& values,
+                            const std::string& name, bool allow_zero = false) {
   for (int64_t i = 0; i < values.size(); ++i) {
     const float value = values.data()[i];
     const bool is_good = value > 0 || (allow_zero && value == 0);
-    if (!is_good || !std::isfinite(value)) return i;
+    if (is_good && std::isfinite(value)) continue;
+    throw py::value_error(name + " must be finite and " +
+                          (allow_zero ? "at least" : "above") + " 0, got " +
+                          ToString(py::float_(value)) + " at index " +
+                          std::to_string(i));
   }
-  return -1;
 }
 
 // `values` as float32. float16 and bfloat16 are exact there.

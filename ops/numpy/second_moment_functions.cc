@@ -38,11 +38,7 @@ FloatArray PySecondMomentUnits(const py::array& statistics, int64_t rows) {
         "rows must be in 1 ... the number of statistics - 1, " +
         std::to_string(floats.size() - 1) + ", got " + std::to_string(rows));
   }
-  if (const int64_t bad = FirstBad(floats, /*allow_zero=*/true); bad >= 0) {
-    throw py::value_error("statistics must be finite and at least 0, got " +
-                          ToString(py::float_(floats.at(bad))) + " at index " +
-                          std::to_string(bad));
-  }
+  RequirePositive(floats, "statistics", /*allow_zero=*/true);
   const float* in = floats.data();
   FloatArray units(rows + columns);
   float* out = units.mutable_data();

@@ -26,14 +26,6 @@ struct ArrayUnits {
   Units units;
 };
 
-void RequirePositive(const py::array_t<float>& units, const std::string& name) {
-  const int64_t bad = FirstBad(units, /*allow_zero=*/false);
-  if (bad < 0) return;
-  throw py::value_error(name + " must be finite and above 0, got " +
-                        ToString(py::float_(units.at(bad))) + " at index " +
-                        std::to_string(bad));
-}
-
 ArrayUnits RequireUnits(const UnitsArgument& argument, int64_t n) {
   if (!argument) return {};
   ArrayUnits result = {Require<float>(argument->first, "units[0]", "float32"),
