@@ -9,6 +9,12 @@ from tf_gc.strategy import second_moments
 from tf_gc.strategy.gradients import times
 from tf_gc.strategy.variables import GRADIENT_DTYPES, unwrap
 
+_OTHER_VARIABLES = (
+    "within a period of tf_gc.DiLoCo an optimizer has got other variables: call "
+    "strategy.synchronize with the former ones before, in a program that restores a "
+    "checkpoint, too"
+)
+
 
 class LocalTraining:
     """What a strategy does for `tf_gc.DiLoCo`.
@@ -80,7 +86,7 @@ class LocalTraining:
           ValueError: these are not the variables of steps.
         """
         ids = _ids(variables)
-        if self._lists.get(ids[0]) != ids and not self._are_restored(variables):
+        if not ids or (self._lists.get(ids[0]) != ids and not self._are_restored(variables)):
             raise ValueError(
                 "variables must be those of an optimizer that has taken steps, all of them and in "
                 "its order, such as model.trainable_variables"
@@ -118,7 +124,7 @@ class LocalTraining:
             return results, [tf.square(tf.cast(results[i], tf.float32)) for i in shared]
 
         # Keras leaves out variables that have no gradient, and so perhaps the first.
-        first = self._begun.get(unwrap(counter)._unique_id, counter)
+        first = self._begun[_ids(variables)[0]]
         is_common = self._counter([first]).read_value() < self._diloco.start_step
         # TensorFlow traces them in this order; eagerly, nothing is shared by own gradients.
         results, moments = tf.cond(is_common, reduced, own_with_squares)
@@ -134,7 +140,7 @@ class LocalTraining:
 
     def _begin_step(self, variables):
         ids = _ids(variables)
-        if ids[0] in self._begun:
+        if not ids or ids[0] in self._begun:
             return
         self._check_list(variables)
         self._begun.update(dict.fromkeys(ids, variables[0]))
@@ -162,30 +168,37 @@ class LocalTraining:
             )
         known = [(self._lists[id_], first) for id_, first in list(self._firsts.items())]
         known = [(others, first) for others, first in known if not set(ids).isdisjoint(others)]
-        is_refused = any(
-            others != ids and self._is_within_a_period(first) for others, first in known
-        )
+        others = [first for others, first in known if others != ids]
+        is_refused = any(map(self._is_within_a_period, others))
         if is_refused or (not known and self._are_others_than_restored(variables)):
-            raise ValueError(
-                "within a period of tf_gc.DiLoCo an optimizer has got other variables: call "
-                "strategy.synchronize with the former ones before, in a program that restores a "
-                "checkpoint, too"
-            )
+            raise ValueError(_OTHER_VARIABLES)
+        # This function may be called again while another one that is traced already is within one.
+        for first in (other for other in others if other is not unwrap(variables[0])):
+            is_within = self._within_a_period(self._inner_steps([first]))
+            tf.debugging.Assert(tf.logical_not(is_within), [_OTHER_VARIABLES])
 
     def _are_others_than_restored(self, variables):
         """Whether a checkpoint within a period is of a list that is not this one."""
         counted = [v for v in variables if self._residuals.has_shared(v, "inner_steps")]
-        if not any(map(self._is_within_a_period, counted)):
+        within = list(filter(self._is_within_a_period, counted))
+        if not within:
             return False
-        return _ids(counted) != _ids(variables[:1]) or not self._have_common_values(variables)
+        return _ids(within) != _ids(variables[:1]) or not self._have_common_values(variables)
 
     def _is_within_a_period(self, first):
-        steps = self._steps_done([first])
+        """Whether it is so now, while tracing too."""
+        with tf.init_scope():
+            return bool(self._within_a_period(self._inner_steps([first])))
+
+    def _within_a_period(self, steps):
         # With several fragments it is the end of a period of one of them only.
-        return steps > 0 and (self._diloco.fragments > 1 or steps % self._diloco.inner_steps > 0)
+        is_end = tf.equal(steps % self._diloco.inner_steps, 0) & (self._diloco.fragments == 1)
+        return (steps > 0) & ~is_end
 
     def _end_step(self, variables):
         ids = _ids(variables)
+        if not ids:
+            return
         if ids[0] not in self._begun or self._lists.get(ids[0]) != ids:
             raise ValueError(
                 "outer_step must get the variables whose gradients reduce_gradients was given in "
@@ -203,6 +216,10 @@ class LocalTraining:
                 functools.partial(self._outer_step, fragment),
                 lambda: (),
             )
+        if self._diloco.fragments == 1:
+            # From an outer step of all on, a program may have periods of another length.
+            in_period = tf.where(steps > 0, steps % self._diloco.inner_steps, steps)
+            counter.assign(in_period + self._diloco.start_step)
 
     def _synchronize(self, variables):
         steps = self._inner_steps(variables)
@@ -233,11 +250,6 @@ class LocalTraining:
             for v in variables
             if unwrap(v).dtype.base_dtype in GRADIENT_DTYPES
         )
-
-    def _steps_done(self, variables):
-        """Returns the number of inner steps now, while tracing too."""
-        with tf.init_scope():
-            return int(self._inner_steps(variables))
 
     def _period_begins(self, steps, offset):
         """Whether the variables of a fragment have had no inner step since their outer one."""
@@ -272,8 +284,9 @@ class LocalTraining:
     def _outer_step(self, variables):
         with tf.device(self._device):
             before = [self._slot(v, "outer_variable").read_value() for v in variables]
+            # Keras 3 applies constraints behind the step's end.
             gradients = [
-                value - tf.cast(_copies(v)[0].read_value(), tf.float32)
+                value - tf.cast(_constrained(v, _copies(v)[0].read_value()), tf.float32)
                 for value, v in zip(before, variables, strict=True)
             ]
             if self._workers > 1:
@@ -289,14 +302,17 @@ class LocalTraining:
         # The same on all workers, as all have the same bits.
         finite = tf.reduce_all(tf.math.is_finite(new))
         slot.assign(tf.where(finite, new_momentum, momentum))
-        new = tf.where(finite, new, value)
-        constraint = getattr(variable, "constraint", None)
-        new = constraint(new) if constraint else new
+        new = _constrained(variable, tf.where(finite, new, value))
         for copy in _copies(variable):
             copy.assign(tf.cast(new, copy.dtype))
 
     def _slot(self, variable, slot):
         return self._residuals.shared(variable, slot, unwrap(variable).shape)
+
+
+def _constrained(variable, value):
+    constraint = getattr(variable, "constraint", None)
+    return constraint(value) if constraint else value
 
 
 def _dense(gradients):

@@ -16,7 +16,7 @@ from tf_gc.strategy.local_training import LocalTraining
 from tf_gc.strategy.norm_samples import NormSamples
 from tf_gc.strategy.peers import wait_for_peers
 from tf_gc.strategy.reducer import GradientReducer
-from tf_gc.strategy.residuals import PrefixedSlots, Residuals
+from tf_gc.strategy.residuals import OUTER_GRADIENT, PrefixedSlots, Residuals
 from tf_gc.strategy.small_reductions import SmallReductions
 from tf_gc.strategy.variables import Gradient, GradsAndVars, unwrap
 
@@ -122,10 +122,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             timeout_seconds=timeout_seconds,
         )
         self._counters = weakref.WeakValueDictionary()  # id of a variable -> see `_counter`
-        self._reducer = self._compression and make_reducer(self._compression, self._residuals)
-        self._start_reducer = diloco and make_reducer(
-            diloco.start_policy, PrefixedSlots(self._residuals, "start_")
-        )
+        # Those of outer gradients, which are as large as changes of variables, are others.
+        slots = PrefixedSlots(self._residuals, OUTER_GRADIENT) if diloco else self._residuals
+        self._reducer = self._compression and make_reducer(self._compression, slots)
+        self._start_reducer = diloco and make_reducer(diloco.start_policy, self._residuals)
         self._local_training = diloco and LocalTraining(
             self, diloco, self._residuals, self._start_reducer, self._reducer, device
         )

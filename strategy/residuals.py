@@ -13,6 +13,10 @@ from tf_gc.strategy import restoration
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.variables import checkpoint_name, name_of, unused_name, unwrap
 
+# What the slots of outer gradients, of `tf_gc.DiLoCo`, begin with.
+OUTER_GRADIENT = "outer_gradient_"
+_RESIDUALS = ("residual", f"{OUTER_GRADIENT}residual")
+
 
 class Residuals(internals.Trackable):
     """The slots of every variable and worker, for as long as the variable lives.
@@ -51,7 +55,7 @@ class Residuals(internals.Trackable):
         self._collected = float("-inf")  # when, in seconds
 
     def __len__(self) -> int:
-        return sum("residual" in slots for slots in self._slots.values())
+        return sum(slot in _RESIDUALS for slots in self._slots.values() for slot in slots)
 
     @property
     def restorations(self) -> tuple[int, int]:
@@ -156,7 +160,8 @@ class Residuals(internals.Trackable):
     def _unused(self):
         """Returns the variables' names of restored residuals that wait for theirs."""
         awaited = [key.partition("/")[2] for key in self._awaited]
-        return [name for name in {*awaited, *self._deferred_dependencies} if ":" not in name]
+        names = {*awaited, *self._deferred_dependencies}
+        return [n for n in names if ":" not in n or n.partition(":")[2] in _RESIDUALS]
 
     def _report_unused(self):
         """Logs, once, that what a checkpoint has is lost, where nothing is compressed."""
@@ -185,7 +190,7 @@ class Residuals(internals.Trackable):
             self._slots[key][slot] = name
             is_awaited = self._take_awaited(name, made) or name in self._deferred_dependencies
             is_restored = restoration.is_restored(self, variable, unwrap(variable))
-            if slot == "residual" and is_restored and not is_awaited:
+            if slot in _RESIDUALS and is_restored and not is_awaited:
                 self._fresh.append(name)
             self._handle_deferred_dependencies(name, made)
 

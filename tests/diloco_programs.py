@@ -68,7 +68,7 @@ class Trainer:
         return {
             (name, slot): residuals.of(variable, slot).values[0].numpy()
             for name, variable in zip(SHAPES, self.variables, strict=True)
-            for slot in ("residual", "start_residual", "outer_momentum")
+            for slot in ("residual", "outer_gradient_residual", "outer_momentum")
             if slot in residuals._slots[variable._unique_id]
         }
 
@@ -144,6 +144,127 @@ def unfreeze(diloco, steps, synchronize, trained=slice(-1), directory=None):
     for number in range(steps, steps + diloco.inner_steps):
         trainer.step(number)
     return trainer.values()
+
+
+def train_in_turns(diloco, turns, directory=None):
+    """Trains lists of variables, each for some steps, all traced when they first have a turn.
+
+    Args:
+      turns: pairs of a slice of the variables and a number of steps; a None in place of one saves,
+        and goes on in another program, which restores.
+
+    Returns:
+      This worker's values after each step.
+    """
+    trainer, values = Trainer(diloco), []
+    functions = {}
+    for turn in turns:
+        if turn is None:
+            path = f"{directory}/{rank()}/checkpoint"
+            trainer.checkpoint().write(path)
+            trainer, functions = Trainer(diloco), {}
+            trainer.checkpoint().read(path)
+            continue
+        first, steps = turn
+        trainer.trained = slice(first, None)
+        trainer.retrace()
+        trainer._step = functions.setdefault(first, trainer._step)
+        for _ in range(steps):
+            trainer.step(len(values))
+            values.append(trainer.values())
+    return values
+
+
+def continue_otherwise(saving, restoring, directory, saved_after, steps):
+    """Saves with one `tf_gc.DiLoCo`, goes on with another; returns the values after each step."""
+    train_and_save(saving, directory, saved_after, saved_after)
+    trainer = Trainer(restoring)
+    trainer.checkpoint().read(f"{directory}/{rank()}/checkpoint")
+    values = []
+    for number in range(saved_after, steps):
+        trainer.step(number)
+        values.append(trainer.values())
+    return values
+
+
+def start_from_residuals_of_gradients(diloco, rate, directory, steps):
+    """Trains slowly, compressed; then with DiLoCo, from a checkpoint with residuals.
+
+    Returns:
+      The root mean squares of the kernel before and after its first outer step, and the warnings.
+    """
+
+    def make(compression):
+        strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+        with strategy.scope():
+            kernel = tf.Variable(tf.zeros(SHAPES["kernel"]), name="kernel")
+
+        @tf.function
+        def step(gradient):
+            def replica_step(gradient):
+                for reduced, variable in strategy.reduce_gradients([(gradient, kernel)], "MEAN"):
+                    variable.assign_sub(rate * reduced)
+                if strategy.trains_locally:
+                    strategy.outer_step([kernel])
+
+            strategy.run(replica_step, args=(gradient,))
+
+        return step, kernel, tf.train.Checkpoint(kernel=kernel, residuals=strategy.residuals)
+
+    step, _, checkpoint = make(tf_gc.ThreeLC())
+    for number in range(steps):
+        step(tf.constant(gradient("kernel", number, rank())))
+    path = f"{directory}/{rank()}/checkpoint"
+    checkpoint.write(path)
+    step, kernel, checkpoint = make(diloco)
+    with mock.patch.object(logging, "warning") as warning:
+        checkpoint.read(path)
+        before = kernel.numpy()
+        for number in range(steps, steps + diloco.inner_steps):
+            step(tf.constant(gradient("kernel", number, rank())))
+        after = kernel.numpy()
+    rms = [float(np.sqrt(np.mean(values**2))) for values in (before, after)]
+    return rms, [call.args[0] % call.args[1:] for call in warning.call_args_list]
+
+
+def restore_before_the_start(diloco, directory, saved_after):
+    """Saves in steps of all workers; returns the bytes of the step that follows, and of the same
+    in a program that restores. The first variable's gradients are not compressed."""
+
+    def make():
+        strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)
+        with strategy.scope():
+            double = tf.Variable(tf.zeros([4], tf.float64), name="double")
+            kernel = tf.Variable(tf.zeros(SHAPES["kernel"]), name="kernel")
+
+        @tf.function
+        def step(gradient):
+            def replica_step(gradient):
+                gradients = [tf.ones([4], tf.float64), gradient]
+                pairs = zip(gradients, [double, kernel], strict=True)
+                for reduced, variable in strategy.reduce_gradients(pairs, "MEAN"):
+                    variable.assign_sub(reduced)
+                strategy.outer_step([double, kernel])
+
+            strategy.run(replica_step, args=(gradient,))
+
+        variables = {"double": double, "kernel": kernel}
+        return strategy, step, tf.train.Checkpoint(residuals=strategy.residuals, **variables)
+
+    def bytes_of_a_step(strategy, step):
+        before = strategy.traffic.bytes_sent
+        step(tf.constant(gradient("kernel", saved_after, rank())))
+        return strategy.traffic.bytes_sent - before
+
+    strategy, step, checkpoint = make()
+    for number in range(saved_after):
+        step(tf.constant(gradient("kernel", number, rank())))
+    path = f"{directory}/{rank()}/checkpoint"
+    checkpoint.write(path)
+    goes_on = bytes_of_a_step(strategy, step)
+    strategy, step, checkpoint = make()
+    checkpoint.read(path)
+    return goes_on, bytes_of_a_step(strategy, step)
 
 
 def restore_and_synchronize(diloco, directory):
@@ -301,6 +422,41 @@ def fit_with_a_constraint(diloco, batches):
     fitted = float(np.min(layer.kernel.numpy()))
     strategy.synchronize(model.trainable_variables)
     return fitted, float(np.min(layer.kernel.numpy()))
+
+
+def outer_momentum_of_a_constraint(diloco, rate, steps):
+    """Trains a weight that may not fall below 0 where its gradient is 1; returns its momentum."""
+    keras = tf.keras
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)
+    with strategy.scope():
+        layer = keras.layers.Dense(
+            1,
+            use_bias=False,
+            kernel_initializer="zeros",
+            kernel_constraint=keras.constraints.NonNeg(),
+        )
+        model = keras.Sequential([layer])
+        model.compile(optimizer=keras.optimizers.SGD(rate), loss=lambda _, y: tf.reduce_mean(y))
+    data = tf.data.Dataset.from_tensors((np.ones([2, 1], np.float32),) * 2).repeat(steps)
+    model.fit(data, verbose=0)
+    momentum = strategy.residuals.of(model.trainable_variables[0], "outer_momentum")
+    return float(momentum.values[0].numpy()[0, 0])
+
+
+def fit_frozen(diloco):
+    """Trains a model of which no layer is trainable; returns the number of epochs."""
+    keras = tf.keras
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(1, trainable=False)])
+        model.build((None, 2))
+        model.compile("sgd", "mse")
+    data = tf.data.Dataset.from_tensors((np.ones([4, 2]), np.ones([4, 1]))).repeat(2)
+    return len(model.fit(data, verbose=0).epoch)
+
+
+def synchronize_nothing(diloco):
+    tf_gc.MultiWorkerMirroredStrategy(compression=diloco).synchronize([])
 
 
 def warnings_of_squares(diloco, name, legacy=False, eager=False, **arguments):

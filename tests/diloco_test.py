@@ -7,6 +7,7 @@ import diloco_programs as programs
 import keras
 import numpy as np
 import strategy_programs
+import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import tf_gc
@@ -74,13 +75,13 @@ def assert_close(values, expected, tolerance=1e-5):
         np.testing.assert_allclose(values[name], expected[name], atol=tolerance, err_msg=name)
 
 
-def assert_learnt(results, steps, slot="residual"):
+def assert_learnt(results, steps, slot="outer_gradient_residual"):
     """Outside it is plain averaging, and what was learnt is in the model or the residuals.
 
     Those of first steps are of gradients, which the workers' number divides.
     """
     workers = len(results)
-    rate = programs.INNER_RATE * workers if slot == "start_residual" else 1
+    rate = programs.INNER_RATE * workers if slot == "residual" else 1
     for name, moved in one([values for values, _ in results]).items():
         gradients = [programs.gradient(name, s, w) for s in range(steps) for w in range(workers)]
         kept = rate * sum(slots[name, slot] for _, slots in results)
@@ -156,7 +157,7 @@ class OuterStepTest(parameterized.TestCase):
         results = shared_cluster(3).run(programs.train, diloco, 4)
         for step in range(4):
             one([values[step] for values, _, _ in results])
-        assert_learnt([(v[-1], slots) for v, _, slots in results], 4, "start_residual")
+        assert_learnt([(v[-1], slots) for v, _, slots in results], 4, "residual")
 
     def test_periods_begin_after_compressed_first_steps(self):
         diloco = tf_gc.DiLoCo(3, _AVERAGE, start_step=2, start_compression=tf_gc.ThreeLC())
@@ -197,6 +198,11 @@ class OuterStepTest(parameterized.TestCase):
     def test_synchronize_takes_no_other_variables_than_an_optimizers(self):
         results = shared_cluster(2).run(programs.synchronize_others, tf_gc.DiLoCo(4))
         self.assertEqual(results, [None, None])
+
+    def test_synchronize_of_nothing_is_refused(self):
+        with Cluster(2) as cluster:
+            for error in cluster.outcomes(programs.synchronize_nothing, tf_gc.DiLoCo(4)):
+                self.assertIsInstance(error, ValueError)
 
     @parameterized.parameters(
         {"steps": 4, "synchronize": False},  # at the end of a period
@@ -242,6 +248,26 @@ class OuterStepTest(parameterized.TestCase):
         results = shared_cluster(2).run(programs.unfreeze, diloco, 4, False, slice(1, None))
         for name in programs.SHAPES:
             one([values[name] for values in results])
+
+    @parameterized.parameters(0, 4)
+    def test_the_first_variable_may_leave_between_periods(self, start_step):
+        diloco = tf_gc.DiLoCo(2, _AVERAGE, start_step=start_step)
+        turns = [(0, start_step + 2), (1, start_step + 4)]
+        results = shared_cluster(2).run(programs.train_in_turns, diloco, turns)
+        # The list of the others has first steps of its own.
+        first = [True] * start_step + [False, True]
+        are_equal = [*first, *first, False, True]
+        for values, is_equal in zip(zip(*results, strict=True), are_equal, strict=True):
+            copies = {programs.fingerprint(worker.values()) for worker in values}
+            self.assertEqual(len(copies) == 1, is_equal)
+
+    def test_lists_of_steps_that_are_traced_share_no_variable_within_a_period(self):
+        diloco = tf_gc.DiLoCo(2, _AVERAGE, start_step=2)
+        turns = [(0, 1), (1, 1)] * 4
+        with Cluster(2) as cluster:
+            for error in cluster.outcomes(programs.train_in_turns, diloco, turns):
+                self.assertIsInstance(error, tf.errors.InvalidArgumentError)
+                self.assertIn("strategy.synchronize", str(error))
 
     @parameterized.parameters(
         ([[0, 1]], [[0, 1, 2]]),
@@ -340,7 +366,55 @@ class CheckpointTest(parameterized.TestCase):
     def test_a_checkpoint_within_compressed_first_steps_loses_nothing(self):
         diloco = tf_gc.DiLoCo(2, _AVERAGE, start_step=6, start_compression=_COMPRESS_ALL)
         results = self.results_of_a_restored_training(diloco)
-        assert_learnt(results, steps=6, slot="start_residual")
+        assert_learnt(results, steps=6, slot="residual")
+
+    def test_a_list_that_variables_have_joined_is_restored_within_a_period(self):
+        directory = self.create_tempdir().full_path
+        diloco = tf_gc.DiLoCo(2, _AVERAGE)
+        turns = [(1, 4), (0, 3), None, (0, 1)]
+        results = shared_cluster(2).run(programs.train_in_turns, diloco, turns, directory)
+        one([programs.fingerprint(values[-1].values()) for values in results])
+
+    @parameterized.parameters(
+        {"inner_steps": 3, "fragments": 1},
+        {"inner_steps": 4, "fragments": 2},
+    )
+    def test_a_training_with_other_periods_begins_one_after_an_outer_step(self, **others):
+        outer = tf_gc.OuterSGD(0.5, 0.8)
+        saving = tf_gc.DiLoCo(4, outer)
+        restoring = tf_gc.DiLoCo(outer_optimizer=outer, **others)
+        directory = self.create_tempdir().full_path
+        results = shared_cluster(2).run(
+            programs.continue_otherwise, saving, restoring, directory, 8, 8 + others["inner_steps"]
+        )
+        reference = Reference(saving, 2)
+        for step in range(8):
+            reference.step(step)
+        reference.diloco = tf_gc.DiLoCo(outer_optimizer=outer, start_step=8, **others)
+        for step in range(8, 8 + others["inner_steps"]):
+            reference.step(step)
+            for worker, values in enumerate(results):
+                assert_close(values[step - 8], reference.copies[worker])
+
+    def test_residuals_of_gradients_are_no_residuals_of_outer_gradients(self):
+        diloco = tf_gc.DiLoCo(2, _AVERAGE, tf_gc.ThreeLC())
+        for (before, after), warnings in shared_cluster(2).run(
+            programs.start_from_residuals_of_gradients,
+            diloco,
+            1e-3,
+            self.create_tempdir().full_path,
+            10,
+        ):
+            self.assertLess(after, 2 * before)
+            self.assertIn("that no variable has taken", "".join(warnings))
+
+    def test_schedules_of_first_steps_go_on_where_the_first_variable_is_not_compressed(self):
+        start = dataclasses.replace(_COMPRESS_ALL, default=tf_gc.ThreeLC(start_step=2))
+        diloco = tf_gc.DiLoCo(4, start_step=6, start_compression=start)
+        directory = self.create_tempdir().full_path
+        for sizes in shared_cluster(2).run(programs.restore_before_the_start, diloco, directory, 4):
+            goes_on, restored = sizes
+            self.assertLess(restored, 2 * goes_on)  # an exact one would send ten times as much
 
     def results_of_a_restored_training(self, diloco):
         cluster = shared_cluster(2)
@@ -469,6 +543,28 @@ class KerasTest(parameterized.TestCase):
         cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
         for least in cluster.run(programs.fit_with_a_constraint, tf_gc.DiLoCo(4), batches):
             self.assertGreaterEqual(min(least), 0)
+
+    @parameterized.parameters(False, True)
+    def test_what_a_constraint_undoes_is_not_learnt(self, legacy_keras):
+        cluster = shared_cluster(1, **(_LEGACY_KERAS if legacy_keras else {}))
+        [momentum] = cluster.run(programs.outer_momentum_of_a_constraint, tf_gc.DiLoCo(2), 0.1, 8)
+        self.assertEqual(momentum, 0)
+
+    @parameterized.product(package=("keras", "tf_keras", "legacy"), workers=(1, 2))
+    def test_ftrl_which_would_undo_outer_steps_is_refused(self, package, workers):
+        legacy = package == "legacy"
+        environment = {} if package == "keras" else _LEGACY_KERAS
+        with Cluster(workers, environment) as cluster:
+            for error in cluster.outcomes(
+                programs.warnings_of_squares, tf_gc.DiLoCo(2), "Ftrl", legacy
+            ):
+                self.assertIsInstance(error, ValueError)
+                self.assertIn("Ftrl", str(error))
+
+    @parameterized.parameters(False, True)
+    def test_a_model_without_trainable_variables_is_fitted(self, legacy_keras):
+        cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
+        self.assertEqual(cluster.run(programs.fit_frozen, tf_gc.DiLoCo(2)), [1, 1])
 
     @parameterized.named_parameters(
         ("steps_per_execution", {"steps_per_execution": 4}, 4),
