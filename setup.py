@@ -37,6 +37,7 @@ def bazel_build():
         if installed_tensorflow():
             import pybind11
 
+            environment.pop("PYTHONNOUSERSITE", None)  # where TensorFlow may be
             environment["PYTHONPATH"] = os.path.dirname(pybind11.__path__[0])
     targets = ["//ops:libtf_gc_ops.so"]
     targets += [f"//tf_gc:{name}" for name in ("kernels.so", "loopback.so", "build_info")]

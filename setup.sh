@@ -26,7 +26,7 @@ mkdir -p "$home/.cache" 2>/dev/null && [ -w "$home/.cache" ] ||
   fail "Bazel needs $home/.cache, where $(id -un) may not write: set HOME to a folder of your own"
 
 packages=()
-command -v bazel >/dev/null || command -v bazelisk >/dev/null || packages+=(bazel-bootstrap)
+command -v bazel >/dev/null || packages+=(bazel-bootstrap)
 command -v g++ >/dev/null || packages+=(g++)
 [ -e /usr/include/gtest/gtest.h ] || packages+=(libgtest-dev)
 [ -e /usr/include/gmock/gmock.h ] || packages+=(libgmock-dev)

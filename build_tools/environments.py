@@ -19,7 +19,8 @@ _FOLDER = ROOT / "build" / "matrix"
 # What a wheel is built from.
 _PACKAGE = (
     *("ops", "strategy", "tf_gc", "third_party", "build_tools/supported.py"),
-    *(".bazelrc", "WORKSPACE", "pyproject.toml", "setup.py"),
+    *(".bazelrc", ".bazelversion", "WORKSPACE", "pyproject.toml", "setup.py"),
+    *("LICENSE", "README.md"),
 )
 # What building and testing need, beside what a wheel asks for.
 _TOOLS = ("hypothesis", "psutil", "pybind11>=2.13", "scikit-learn", "setuptools>=70.1")

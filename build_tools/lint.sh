@@ -4,8 +4,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 fix="${1:-}"
-mapfile -t cpp < <(git ls-files '*.cc' '*.h' '*.cu' '*.cuh')
-mapfile -t starlark < <(git ls-files 'WORKSPACE' '*BUILD' '*.bzl' | grep -v '^third_party/offline_rules/')
+# Assignments, which end this where git fails; process substitutions would not.
+cpp=$(git ls-files '*.cc' '*.h' '*.cu' '*.cuh')
+starlark=$(git ls-files 'WORKSPACE' '*BUILD' '*.bzl' | grep -v '^third_party/offline_rules/')
+mapfile -t cpp <<<"$cpp"
+mapfile -t starlark <<<"$starlark"
 [ -x node_modules/.bin/buildifier ] || npm install --silent --no-save --no-fund --no-audit @bazel/buildifier@8.2.1
 
 if [ "$fix" = --fix ]; then

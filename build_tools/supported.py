@@ -45,8 +45,10 @@ def extras(tensorflow):
 
 def installed_tensorflow():
     """Returns TensorFlow's version in the environment that tf_gc is installed into, or None."""
-    # Not that of pip's isolated build environment, which comes before it by this variable.
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    # Not that of pip's isolated build environment, which comes before it by the first variable;
+    # the second one hides the user's own site.
+    hidden = ("PYTHONPATH", "PYTHONNOUSERSITE")
+    environment = {k: v for k, v in os.environ.items() if k not in hidden}
     command = [sys.executable, "-c", _PROBE]
     result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return result.stdout.strip() or None

@@ -77,6 +77,27 @@ class VersionTest(absltest.TestCase):
         self.assertEqual(headings[0], _version())
 
 
+class BuildTest(absltest.TestCase):
+    def test_it_is_for_the_tensorflow_of_the_users_own_site(self):
+        """Which pip's isolated build hides."""
+        base = self.create_tempdir().full_path
+        site = pathlib.Path(base, "lib", "python{}.{}".format(*sys.version_info), "site-packages")
+        metadata = site / "tensorflow_cpu-2.18.1.dist-info" / "METADATA"
+        metadata.parent.mkdir(parents=True)
+        metadata.write_text("Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.18.1\n")
+        # Not in the virtual environment, which has no user's site.
+        program = "import supported; print(supported.installed_tensorflow())"
+        version = subprocess.run(
+            [os.path.realpath(sys.executable), "-c", program],
+            cwd=ROOT / "build_tools",
+            env={"PYTHONUSERBASE": base, "PYTHONPATH": base, "PYTHONNOUSERSITE": "1"},
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
+        ).stdout
+        self.assertEqual(version.strip(), "2.18.1")
+
+
 class WheelTest(absltest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -16,8 +16,9 @@ def slurm_resolver() -> tf.distribute.cluster_resolver.ClusterResolver:
     Raises:
       ValueError: nodes' names sort in another way than Slurm numbers its tasks.
     """
+    port_base = 20000 + 100 * (int(os.environ["SLURM_JOB_ID"]) % 100)  # for 100 tasks of this job
     slurm = tf.distribute.cluster_resolver.SlurmClusterResolver(
-        port_base=20000 + 10 * (int(os.environ["SLURM_JOB_ID"]) % 1000),  # of this job alone
+        port_base=port_base,
         gpus_per_node=int(os.environ["SLURM_STEP_NUM_TASKS"]),
         gpus_per_task=1,
         auto_set_gpu=False,

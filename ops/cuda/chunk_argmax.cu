@@ -133,8 +133,10 @@ int QueueArgmax(const Chunks& chunks, int32_t* indices,
 using namespace tf_gc::cuda;
 
 int64_t tf_gc_cuda_chunk_argmax_workspace_size(int64_t n, int64_t chunk) {
-  if (MakeChunks(nullptr, n, chunk).segments_of_chunk <= 1) return 0;
-  return CeilDiv(n, chunk) * static_cast<int64_t>(sizeof(unsigned long long));
+  const Chunks chunks = MakeChunks(nullptr, n, chunk);
+  if (chunks.segments_of_chunk <= 1) return 0;
+  return CeilDiv(n, chunks.chunk) *
+         static_cast<int64_t>(sizeof(unsigned long long));
 }
 
 int tf_gc_cuda_chunk_argmax(const float* values, int64_t n, int64_t chunk,

@@ -133,6 +133,13 @@ TEST(ChunkArgmaxTest, FindsWhatTheCpuDoes) {
   }
 }
 
+TEST(ChunkArgmaxTest, AChunkMayBeAnyNumber) {
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  for (const int64_t chunk : {kMax - 4998, kMax}) {
+    ExpectArgmax(RandomValues(5000, 0), chunk);
+  }
+}
+
 TEST(ChunkArgmaxTest, NoValuesHaveNoIndices) {
   EXPECT_EQ(tf_gc_cuda_chunk_argmax_workspace_size(0, 10), 0);
   EXPECT_EQ(tf_gc_cuda_chunk_argmax(nullptr, 0, 10, nullptr, nullptr, nullptr),
