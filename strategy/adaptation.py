@@ -158,7 +158,7 @@ class Adaptation:
             self._exchange_reports(step, followed.report_measures_links)
             return tf.constant(True)
 
-        done = cond(followed.reports, exchange, lambda: tf.constant(True))
+        done = tf.cond(followed.reports, exchange, lambda: tf.constant(True))
         if histograms:
             with tf.control_dependencies([done]):
                 cond(

@@ -300,7 +300,7 @@ class GradientReducer:
                 if compressor.start_step == 0:
                     reduced = reduce(compressor)
                 else:
-                    reduced = cond(
+                    reduced = tf.cond(
                         step < compressor.start_step,
                         lambda: reduce(compressor.warm_up),
                         lambda: reduce(compressor),

@@ -1,32 +1,22 @@
-"""Branches of a graph of which the one that is taken is the only one that costs time.
+"""Branches of a graph of which the one that is taken is the only one that costs time."""
 
-`tf.cond` and `tf.switch_case` become Switch and Merge ops, which pass the branches that are not
-taken, too: each of their ops is scheduled, and does nothing. Here a branch is a function that is
-called if it is taken. It begins when all that it needs is there.
-
-A branch may exchange values with other workers. TensorFlow turns the loss of a worker into an
-InternalError unless the op in which it is noticed is marked as communication. The op that calls a
-function is marked, a Case op is not; so the latter becomes Switch and Merge ops, around the calls.
-"""
-
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 
-
-def switch_case(index: tf.Tensor, branches: Sequence[Callable], name: str = "switch_case"):
-    """Returns what the branch with this index, an int32 scalar, returns."""
-    if not tf.executing_eagerly():
-        branches = [functools.partial(_call, branch) for branch in branches]
-    return tf.switch_case(index, branches, name=name)
+# 2.17 to 2.21.
+from tensorflow.python.ops.cond_v2 import indexed_case
 
 
 def cond(condition: tf.Tensor, then: Callable, otherwise: Callable):
-    """Returns what `then` returns if a bool scalar is true, else what `otherwise` does."""
-    return switch_case(tf.cast(condition, tf.int32), [otherwise, then])
+    """Returns what `then` returns if a bool scalar is true, else what `otherwise` does.
 
-
-def _call(branch):
-    not_inlined = {"_noinline": True}
-    return tf.function(branch, autograph=False, experimental_attributes=not_inlined)()
+    `tf.cond` becomes Switch and Merge ops, which pass the branch that is not taken, too: its ops
+    are scheduled, and do nothing. Here the branch is called as a function, when all that it
+    captures is there. It must not exchange anything with other workers: TensorFlow turns the loss
+    of one into an InternalError where such an op is not its own.
+    """
+    index, branches = tf.cast(condition, tf.int32), [otherwise, then]
+    if tf.executing_eagerly():
+        return tf.switch_case(index, branches)
+    return indexed_case(index, branches, lower_using_switch_merge=False)

@@ -8,7 +8,6 @@ from types import NoneType
 import tensorflow as tf
 
 from tf_gc import checks
-from tf_gc.branches import switch_case
 from tf_gc.compressors import companions
 from tf_gc.compressors.ar_top_k import ARTopK
 from tf_gc.compressors.compressor import Compressor
@@ -110,7 +109,7 @@ class Auto(Compressor):
         branches = [
             functools.partial(_all_reduce, system, gradients, exchange) for system in systems
         ]
-        return switch_case(index, branches, name="system")
+        return tf.switch_case(index, branches, name="system")
 
 
 @dataclasses.dataclass(frozen=True)
