@@ -328,10 +328,11 @@ def _local_training(optimizer=None):
             "use_ema cannot be used with tf_gc.DiLoCo: each worker would end with the average of "
             "its own copy of the model"
         )
-    if training and any(base.__name__ == "Ftrl" for base in type(optimizer).__mro__):
+    names = {base.__name__ for base in type(optimizer).__mro__}
+    if training and (undoing := names & {"Ftrl", "ScheduleFreeAdamW"}):
         raise ValueError(
-            "Ftrl cannot be used with tf_gc.DiLoCo: it computes a variable anew from its own slots "
-            "in each step, and would undo what the outer step has made of it"
+            f"{undoing.pop()} cannot be used with tf_gc.DiLoCo: it computes a variable anew from "
+            "its own slots in each step, and would undo what the outer step has made of it"
         )
     return training
 

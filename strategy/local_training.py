@@ -2,17 +2,17 @@
 
 import contextlib
 import functools
-import weakref
+import zlib
 
 import tensorflow as tf
 from tf_gc.strategy import second_moments
 from tf_gc.strategy.gradients import times
 from tf_gc.strategy.variables import GRADIENT_DTYPES, unwrap
 
-_OTHER_VARIABLES = (
-    "within a period of tf_gc.DiLoCo an optimizer has got other variables: call "
-    "strategy.synchronize with the former ones before, in a program that restores a "
-    "checkpoint, too"
+_OTHER_PERIOD = (
+    "within a period of tf_gc.DiLoCo an optimizer has got other variables, or a checkpoint from "
+    "within one was restored with another inner_steps, fragments or start_step: call "
+    "strategy.synchronize before that, with the variables of the period"
 )
 
 
@@ -20,10 +20,11 @@ class LocalTraining:
     """What a strategy does for `tf_gc.DiLoCo`.
 
     A step of an optimizer is `begin_step`, the update of the variables, `end_step`, all
-    with the same list of variables; the first one's slot "inner_steps" counts them.
-    Before `start_step` of them all workers have the same gradients, and no period begins.
-    "outer_variable" is what a variable was when its period began, the same on all
-    workers; "outer_momentum" the outer optimizer's.
+    with the same list of variables; the first one's slot "inner_steps" counts them, with one
+    fragment from the last outer step on. Before `start_step` of them all workers have the same
+    gradients, and no period begins. "outer_variable" is what a variable was when its period
+    began, the same on all workers; "period_of" tells which list began it, 0 between periods;
+    "outer_momentum" is the outer optimizer's.
     """
 
     def __init__(self, strategy, diloco, residuals, start_reducer, reducer, device):
@@ -35,7 +36,6 @@ class LocalTraining:
         self._device = device
         self._workers = strategy.extended._num_workers
         self._lists = {}  # id of an optimizer's first variable -> ids of all of them
-        self._firsts = weakref.WeakValueDictionary()  # the same id -> that variable
         self._run = []  # lists of the steps of this run
         self._begun = {}  # id of a variable in a step that has begun -> the first of its list
         self._reduced = set()  # ids of variables whose gradients are given out
@@ -64,8 +64,8 @@ class LocalTraining:
         """Remembers variables whose period begins with this step, unless that is done.
 
         Raises:
-          ValueError: within a period, there are others than in the last step, or two
-            optimizers share variables.
+          ValueError: two optimizers of a run share variables.
+          tf.errors.InvalidArgumentError: in the step, if a variable is within a period of others.
         """
         self._once_for_each_worker(self._begin_step, list(variables))
 
@@ -142,58 +142,31 @@ class LocalTraining:
         ids = _ids(variables)
         if not ids or ids[0] in self._begun:
             return
-        self._check_list(variables)
-        self._begun.update(dict.fromkeys(ids, variables[0]))
-        self._lists[ids[0]] = ids
-        self._firsts[ids[0]] = unwrap(variables[0])
-        self._run.append(ids)
-        steps = self._inner_steps(variables)
-        for offset, fragment in self._fragments(variables):
-            tf.cond(
-                self._period_begins(steps, offset),
-                functools.partial(self._remember, fragment),
-                lambda: (),
-            )
-
-    def _check_list(self, variables):
-        """Makes sure that no variable begins a period in a list while it is within one in another.
-
-        Between periods an optimizer may get other variables, and a variable another optimizer.
-        """
-        ids = _ids(variables)
         if any(ids != others and not set(ids).isdisjoint(others) for others in self._run):
             raise ValueError(
                 "two optimizers of a step share variables: with tf_gc.DiLoCo each variable must "
                 "have one optimizer"
             )
-        known = [(self._lists[id_], first) for id_, first in list(self._firsts.items())]
-        known = [(others, first) for others, first in known if not set(ids).isdisjoint(others)]
-        others = [first for others, first in known if others != ids]
-        is_refused = any(map(self._is_within_a_period, others))
-        if is_refused or (not known and self._are_others_than_restored(variables)):
-            raise ValueError(_OTHER_VARIABLES)
-        # This function may be called again while another one that is traced already is within one.
-        for first in (other for other in others if other is not unwrap(variables[0])):
-            is_within = self._within_a_period(self._inner_steps([first]))
-            tf.debugging.Assert(tf.logical_not(is_within), [_OTHER_VARIABLES])
+        self._begun.update(dict.fromkeys(ids, variables[0]))
+        self._lists[ids[0]] = ids
+        self._run.append(ids)
+        steps = self._inner_steps(variables)
+        period = self._period(variables)
+        for offset, fragment in self._fragments(variables):
+            tf.cond(
+                self._period_begins(steps, offset),
+                functools.partial(self._remember, fragment, period, steps),
+                lambda: (),
+            )
+            is_own = tf.equal(self._period_of(fragment[0]).read_value(), period)
+            tf.debugging.Assert((steps < 0) | is_own, [_OTHER_PERIOD])
 
-    def _are_others_than_restored(self, variables):
-        """Whether a checkpoint within a period is of a list that is not this one."""
-        counted = [v for v in variables if self._residuals.has_shared(v, "inner_steps")]
-        within = list(filter(self._is_within_a_period, counted))
-        if not within:
-            return False
-        return _ids(within) != _ids(variables[:1]) or not self._have_common_values(variables)
+    def _period(self, variables):
+        """Returns what "period_of" is in the periods of a list of variables."""
+        return 1 + zlib.crc32("\n".join(self._residuals.names(variables)).encode())
 
-    def _is_within_a_period(self, first):
-        """Whether it is so now, while tracing too."""
-        with tf.init_scope():
-            return bool(self._within_a_period(self._inner_steps([first])))
-
-    def _within_a_period(self, steps):
-        # With several fragments it is the end of a period of one of them only.
-        is_end = tf.equal(steps % self._diloco.inner_steps, 0) & (self._diloco.fragments == 1)
-        return (steps > 0) & ~is_end
+    def _period_of(self, variable):
+        return self._residuals.shared(variable, "period_of", (), tf.int64)
 
     def _end_step(self, variables):
         ids = _ids(variables)
@@ -235,17 +208,14 @@ class LocalTraining:
         return self._residuals.shared(variables[0], "inner_steps", (), tf.int64)
 
     def _inner_steps(self, variables):
-        """Returns how many inner steps there were; before `start_step` less than 0."""
+        """Returns how many inner steps are counted; before `start_step` less than 0."""
         return self._counter(variables).read_value() - self._diloco.start_step
 
     def _are_restored(self, variables):
         """Whether all have what they were when a period began, in an earlier program."""
         ids = set(_ids(variables))
         have_stepped = any(not ids.isdisjoint(others) for others in self._lists.values())
-        return not have_stepped and self._have_common_values(variables)
-
-    def _have_common_values(self, variables):
-        return all(
+        return not have_stepped and all(
             self._residuals.has_shared(v, "outer_variable")
             for v in variables
             if unwrap(v).dtype.base_dtype in GRADIENT_DTYPES
@@ -274,11 +244,19 @@ class LocalTraining:
         offsets = [steps * (i + 1) // count % steps for i in range(count)]
         return [(o, f) for o, f in zip(offsets, fragments, strict=True) if f]
 
-    def _remember(self, variables):
-        for variable in variables:
-            value = _copies(variable)[0].read_value()
-            with tf.device(self._device):
-                self._slot(variable, "outer_variable").assign(tf.cast(value, tf.float32))
+    def _remember(self, variables, period, steps):
+        periods = list(map(self._period_of, variables))
+        begun = tf.stack([p.read_value() for p in periods])
+        # A step that was left out, as loss scaling does, has begun its period, and ended nothing.
+        again = tf.equal(steps, 0) | (self._diloco.fragments > 1)
+        is_free = tf.equal(begun, 0) | (again & tf.equal(begun, period))
+        check = tf.debugging.Assert(tf.reduce_all(is_free), [_OTHER_PERIOD])
+        with tf.control_dependencies([check]):
+            for variable, period_of in zip(variables, periods, strict=True):
+                value = _copies(variable)[0].read_value()
+                with tf.device(self._device):
+                    self._slot(variable, "outer_variable").assign(tf.cast(value, tf.float32))
+                    period_of.assign(period)
         return ()
 
     def _outer_step(self, variables):
@@ -305,6 +283,7 @@ class LocalTraining:
         new = _constrained(variable, tf.where(finite, new, value))
         for copy in _copies(variable):
             copy.assign(tf.cast(new, copy.dtype))
+        self._period_of(variable).assign(0)
 
     def _slot(self, variable, slot):
         return self._residuals.shared(variable, slot, unwrap(variable).shape)

@@ -93,6 +93,11 @@ class Residuals(internals.Trackable):
         with tf.device(self._device):
             return counter.assign_add(1) - 1
 
+    def names(self, variables):
+        """Returns the names of variables in checkpoints."""
+        self.name(variables)
+        return [self._names[unwrap(variable)._unique_id] for variable in variables]
+
     def name(self, variables):
         """Gives variables their names in checkpoints, of which equal ones are numbered in order."""
         new = {unwrap(v)._unique_id: v for v in variables}

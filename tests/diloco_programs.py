@@ -150,8 +150,8 @@ def train_in_turns(diloco, turns, directory=None):
     """Trains lists of variables, each for some steps, all traced when they first have a turn.
 
     Args:
-      turns: pairs of a slice of the variables and a number of steps; a None in place of one saves,
-        and goes on in another program, which restores.
+      turns: pairs of a slice of the variables and a number of steps; a `DiLoCo` in place of one
+        saves, and goes on in another program, which has that and restores.
 
     Returns:
       This worker's values after each step.
@@ -159,16 +159,15 @@ def train_in_turns(diloco, turns, directory=None):
     trainer, values = Trainer(diloco), []
     functions = {}
     for turn in turns:
-        if turn is None:
+        if isinstance(turn, tf_gc.DiLoCo):
             path = f"{directory}/{rank()}/checkpoint"
             trainer.checkpoint().write(path)
-            trainer, functions = Trainer(diloco), {}
+            trainer, functions = Trainer(turn), {}
             trainer.checkpoint().read(path)
             continue
-        first, steps = turn
-        trainer.trained = slice(first, None)
+        trainer.trained, steps = turn
         trainer.retrace()
-        trainer._step = functions.setdefault(first, trainer._step)
+        trainer._step = functions.setdefault(str(trainer.trained), trainer._step)
         for _ in range(steps):
             trainer.step(len(values))
             values.append(trainer.values())

@@ -17,6 +17,7 @@ from tf_gc.testing.cluster import Cluster
 
 _LEGACY_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 _AVERAGE = tf_gc.OuterSGD(1.0, 0.0)
+_ALL, _REST = slice(None), slice(1, None)  # of the variables
 _COMPRESS_ALL = tf_gc.Policy(tf_gc.ThreeLC(), min_elements=0, compress_vectors=True)
 
 
@@ -240,7 +241,7 @@ class OuterStepTest(parameterized.TestCase):
             for error in cluster.outcomes(
                 programs.unfreeze, diloco, steps, False, trained, directory
             ):
-                self.assertIsInstance(error, ValueError)
+                self.assertIsInstance(error, tf.errors.InvalidArgumentError)
                 self.assertIn("strategy.synchronize", str(error))
 
     def test_variables_may_join_before_the_others_between_periods(self):
@@ -252,7 +253,7 @@ class OuterStepTest(parameterized.TestCase):
     @parameterized.parameters(0, 4)
     def test_the_first_variable_may_leave_between_periods(self, start_step):
         diloco = tf_gc.DiLoCo(2, _AVERAGE, start_step=start_step)
-        turns = [(0, start_step + 2), (1, start_step + 4)]
+        turns = [(_ALL, start_step + 2), (_REST, start_step + 4)]
         results = shared_cluster(2).run(programs.train_in_turns, diloco, turns)
         # The list of the others has first steps of its own.
         first = [True] * start_step + [False, True]
@@ -261,11 +262,20 @@ class OuterStepTest(parameterized.TestCase):
             copies = {programs.fingerprint(worker.values()) for worker in values}
             self.assertEqual(len(copies) == 1, is_equal)
 
-    def test_lists_of_steps_that_are_traced_share_no_variable_within_a_period(self):
-        diloco = tf_gc.DiLoCo(2, _AVERAGE, start_step=2)
-        turns = [(0, 1), (1, 1)] * 4
+    @parameterized.parameters(
+        {"turns": [(_ALL, 3), (_REST, 2), (_REST, 1), (_ALL, 2)]},
+        {"turns": [(_REST, 2), (_ALL, 2), (_ALL, 1), (_REST, 2)]},
+        {"turns": [(slice(2), 2), (slice(0, 3, 2), 2), (slice(2), 1), (slice(0, 3, 2), 1)]},
+        {"turns": [(_ALL, 1), (_REST, 1)] * 4, "start_step": 2},
+        {"turns": [(_ALL, 3), tf_gc.DiLoCo(2, _AVERAGE), (_REST, 4)]},
+        {"turns": [(_ALL, 1), tf_gc.DiLoCo(1, _AVERAGE), (_ALL, 1)]},
+        {"turns": [(_ALL, 7), tf_gc.DiLoCo(2, _AVERAGE), (_ALL, 2)], "start_step": 5},
+    )
+    def test_no_period_begins_within_that_of_others(self, turns, start_step=0):
+        diloco = tf_gc.DiLoCo(2, _AVERAGE, start_step=start_step)
+        directory = self.create_tempdir().full_path
         with Cluster(2) as cluster:
-            for error in cluster.outcomes(programs.train_in_turns, diloco, turns):
+            for error in cluster.outcomes(programs.train_in_turns, diloco, turns, directory):
                 self.assertIsInstance(error, tf.errors.InvalidArgumentError)
                 self.assertIn("strategy.synchronize", str(error))
 
@@ -371,7 +381,7 @@ class CheckpointTest(parameterized.TestCase):
     def test_a_list_that_variables_have_joined_is_restored_within_a_period(self):
         directory = self.create_tempdir().full_path
         diloco = tf_gc.DiLoCo(2, _AVERAGE)
-        turns = [(1, 4), (0, 3), None, (0, 1)]
+        turns = [(_REST, 4), (_ALL, 3), diloco, (_ALL, 1)]
         results = shared_cluster(2).run(programs.train_in_turns, diloco, turns, directory)
         one([programs.fingerprint(values[-1].values()) for values in results])
 
@@ -550,16 +560,23 @@ class KerasTest(parameterized.TestCase):
         [momentum] = cluster.run(programs.outer_momentum_of_a_constraint, tf_gc.DiLoCo(2), 0.1, 8)
         self.assertEqual(momentum, 0)
 
-    @parameterized.product(package=("keras", "tf_keras", "legacy"), workers=(1, 2))
-    def test_ftrl_which_would_undo_outer_steps_is_refused(self, package, workers):
-        legacy = package == "legacy"
-        environment = {} if package == "keras" else _LEGACY_KERAS
-        with Cluster(workers, environment) as cluster:
+    @parameterized.parameters(
+        ("Ftrl", {}),
+        ("Ftrl", _LEGACY_KERAS),
+        ("Ftrl", _LEGACY_KERAS, True),
+        ("ScheduleFreeAdamW", {}),
+    )
+    def test_an_optimizer_that_would_undo_outer_steps_is_refused(
+        self, name, environment, legacy=False
+    ):
+        if name not in dir(keras.optimizers):
+            self.skipTest(f"this Keras has no {name}")
+        with Cluster(2, environment) as cluster:
             for error in cluster.outcomes(
-                programs.warnings_of_squares, tf_gc.DiLoCo(2), "Ftrl", legacy
+                programs.warnings_of_squares, tf_gc.DiLoCo(2), name, legacy
             ):
                 self.assertIsInstance(error, ValueError)
-                self.assertIn("Ftrl", str(error))
+                self.assertIn(name, str(error))
 
     @parameterized.parameters(False, True)
     def test_a_model_without_trainable_variables_is_fitted(self, legacy_keras):
