@@ -12,7 +12,7 @@ from tf_gc.strategy.variables import GRADIENT_DTYPES, unwrap
 _OTHER_PERIOD = (
     "within a period of tf_gc.DiLoCo an optimizer has got other variables, or a checkpoint from "
     "within one was restored with another inner_steps, fragments or start_step: call "
-    "strategy.synchronize before that, with the variables of the period"
+    "strategy.synchronize with the variables of that period first"
 )
 
 
@@ -168,6 +168,9 @@ class LocalTraining:
     def _period_of(self, variable):
         return self._residuals.shared(variable, "period_of", (), tf.int64)
 
+    def _periods_of(self, variables):
+        return tf.stack([self._period_of(variable).read_value() for variable in variables])
+
     def _end_step(self, variables):
         ids = _ids(variables)
         if not ids:
@@ -196,12 +199,14 @@ class LocalTraining:
 
     def _synchronize(self, variables):
         steps = self._inner_steps(variables)
-        for offset, fragment in self._fragments(variables):
-            tf.cond(
-                (steps <= 0) | self._period_begins(steps, offset),
-                lambda: (),
-                functools.partial(self._outer_step, fragment),
-            )
+        period = self._period(variables)
+        for _, fragment in self._fragments(variables):
+            is_own = tf.equal(self._periods_of(fragment), period)
+            all_own = tf.reduce_all(is_own)
+            check = tf.debugging.Assert(tf.equal(tf.reduce_any(is_own), all_own), [_OTHER_PERIOD])
+            with tf.control_dependencies([check]):
+                is_due = tf.identity(all_own & (steps > 0))
+            tf.cond(is_due, functools.partial(self._outer_step, fragment), lambda: ())
         self._counter(variables).assign(tf.minimum(steps, 0) + self._diloco.start_step)
 
     def _counter(self, variables):
@@ -245,18 +250,17 @@ class LocalTraining:
         return [(o, f) for o, f in zip(offsets, fragments, strict=True) if f]
 
     def _remember(self, variables, period, steps):
-        periods = list(map(self._period_of, variables))
-        begun = tf.stack([p.read_value() for p in periods])
+        begun = self._periods_of(variables)
         # A step that was left out, as loss scaling does, has begun its period, and ended nothing.
         again = tf.equal(steps, 0) | (self._diloco.fragments > 1)
         is_free = tf.equal(begun, 0) | (again & tf.equal(begun, period))
         check = tf.debugging.Assert(tf.reduce_all(is_free), [_OTHER_PERIOD])
         with tf.control_dependencies([check]):
-            for variable, period_of in zip(variables, periods, strict=True):
+            for variable in variables:
                 value = _copies(variable)[0].read_value()
                 with tf.device(self._device):
                     self._slot(variable, "outer_variable").assign(tf.cast(value, tf.float32))
-                    period_of.assign(period)
+                    self._period_of(variable).assign(period)
         return ()
 
     def _outer_step(self, variables):

@@ -213,6 +213,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
           RuntimeError: called outside `strategy.run`.
           ValueError: `reduce_op` is something else, or this is in a function with
             jit_compile=True.
+          tf.errors.InvalidArgumentError: when the step is taken, with `tf_gc.DiLoCo`: a
+            variable is within a period of another list of variables.
         """
         replica_context = tf.distribute.get_replica_context()
         if replica_context is None or replica_context.strategy is not self:
@@ -289,7 +291,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
           variables: those of an optimizer, in its order.
 
         Raises:
-          ValueError: the strategy has no `tf_gc.DiLoCo`.
+          ValueError: the strategy has no `tf_gc.DiLoCo`, or these are other variables.
         """
         training = self._with_local_training("synchronize")
         self.run(lambda: training.synchronize(variables))

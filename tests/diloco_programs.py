@@ -174,11 +174,16 @@ def train_in_turns(diloco, turns, directory=None):
     return values
 
 
-def continue_otherwise(saving, restoring, directory, saved_after, steps):
-    """Saves with one `tf_gc.DiLoCo`, goes on with another; returns the values after each step."""
+def continue_otherwise(saving, restoring, directory, saved_after, steps, synchronizes=False):
+    """Saves with one `tf_gc.DiLoCo`, goes on with another; returns the values after each step.
+
+    With `synchronizes` the period, if any, is ended when it is restored.
+    """
     train_and_save(saving, directory, saved_after, saved_after)
     trainer = Trainer(restoring)
     trainer.checkpoint().read(f"{directory}/{rank()}/checkpoint")
+    if synchronizes:
+        trainer.strategy.synchronize(trainer.variables)
     values = []
     for number in range(saved_after, steps):
         trainer.step(number)

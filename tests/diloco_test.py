@@ -204,6 +204,7 @@ class OuterStepTest(parameterized.TestCase):
         with Cluster(2) as cluster:
             for error in cluster.outcomes(programs.synchronize_nothing, tf_gc.DiLoCo(4)):
                 self.assertIsInstance(error, ValueError)
+                self.assertIn("variables must be those of an optimizer", str(error))
 
     @parameterized.parameters(
         {"steps": 4, "synchronize": False},  # at the end of a period
@@ -405,6 +406,34 @@ class CheckpointTest(parameterized.TestCase):
             reference.step(step)
             for worker, values in enumerate(results):
                 assert_close(values[step - 8], reference.copies[worker])
+
+    @parameterized.parameters(
+        {"restored": {"inner_steps": 4}, "start_step": 5, "saved_after": 9},
+        {"restored": {"inner_steps": 3}, "saved_after": 7},
+        {"restored": {"inner_steps": 4, "fragments": 2}, "saved_after": 6},
+    )
+    def test_synchronize_lets_a_training_go_on_with_other_periods(
+        self, restored, saved_after, start_step=0
+    ):
+        outer = tf_gc.OuterSGD(0.5, 0.8)
+        saving = tf_gc.DiLoCo(4, outer, start_step=start_step)
+        restored = tf_gc.DiLoCo(outer_optimizer=outer, **restored)
+        directory = self.create_tempdir().full_path
+        steps = saved_after + restored.inner_steps
+        results = shared_cluster(2).run(
+            programs.continue_otherwise, saving, restored, directory, saved_after, steps, True
+        )
+        reference = Reference(saving, 2)
+        for step in range(saved_after):
+            reference.step(step)
+        if (saved_after - start_step) % 4:
+            for name in programs.SHAPES:
+                reference.outer_step(name)
+        reference.diloco = dataclasses.replace(restored, start_step=saved_after)
+        for step in range(saved_after, steps):
+            reference.step(step)
+            for worker, values in enumerate(results):
+                assert_close(values[step - saved_after], reference.copies[worker])
 
     def test_residuals_of_gradients_are_no_residuals_of_outer_gradients(self):
         diloco = tf_gc.DiLoCo(2, _AVERAGE, tf_gc.ThreeLC())
