@@ -21,7 +21,8 @@ def all_finite(values, sizes, name=None):
     """Says which variables of a bucket have finite values alone.
 
     Args:
-      values: float32 tensor [n], the values of all variables, one after the other.
+      values: float32 tensor [n], the values of all variables, one after the other; or
+        `tf.IndexedSlices` of such a vector, whose other values are finite.
       sizes: list of ints, the numbers of values of the variables, n in all.
       name: Name of the op.
 
@@ -29,10 +30,11 @@ def all_finite(values, sizes, name=None):
       bool tensor [number of variables].
 
     Raises:
-      tf.errors.InvalidArgumentError: `values` has not n values. In a tf.function
-        that is ValueError where it is known while tracing.
+      tf.errors.InvalidArgumentError: `values` has not n values, or an index is not
+        below n. In a tf.function that is ValueError where it is known while tracing.
     """
-    return library.tf_gc_all_finite(values, sizes=sizes, name=name)
+    values, indices = _values_and_indices(values)
+    return library.tf_gc_all_finite(values, indices, sizes=sizes, name=name)
 
 
 def mean_magnitudes(values, sizes, name=None):
@@ -95,8 +97,8 @@ def fuse_gradients(gradients, residuals, bucket, group_size, name=None):
 def store_residuals(residual, residuals, finite, name=None):
     """Assigns to a bucket's residuals what compression has left over.
 
-    A variable keeps its value where `finite` is false, and where one of its new
-    values is not finite.
+    A variable keeps its values where `finite` is false, and any value whose new one
+    is not finite.
 
     Args:
       residual: float32 tensor [n], the new values of all variables, one after
@@ -127,7 +129,8 @@ def unfuse_gradients(total, finite, divisor, shapes, dtype=tf.float32, name=None
 
     Args:
       total: float32 tensor [n], the values of all gradients, one after the
-        other.
+        other; or `tf.IndexedSlices` of such a vector, whose indices, int32, are all
+        different, and whose other values are 0.
       finite: bool tensor [number of gradients].
       divisor: float32 scalar, positive: 1 for sums, and the number of workers
         for means.
@@ -140,9 +143,17 @@ def unfuse_gradients(total, finite, divisor, shapes, dtype=tf.float32, name=None
 
     Raises:
       tf.errors.InvalidArgumentError: `total` has not n values or `finite` not
-        one for each gradient, or `divisor` is not positive and finite. In a
-        tf.function that is ValueError where it is known while tracing.
+        one for each gradient, an index is not below n, or `divisor` is not positive
+        and finite. In a tf.function that is ValueError where it is known while tracing.
     """
+    total, indices = _values_and_indices(total)
     return library.tf_gc_unfuse_gradients(
-        total, finite, divisor, N=len(shapes), T=dtype, shapes=shapes, name=name
+        total, finite, divisor, indices, N=len(shapes), T=dtype, shapes=shapes, name=name
     )
+
+
+def _values_and_indices(vector):
+    """Returns a vector's values and []; or those of its slices, and [their indices]."""
+    if isinstance(vector, tf.IndexedSlices):
+        return vector.values, [vector.indices]
+    return vector, []

@@ -310,7 +310,7 @@ class UnbiasedTest(parameterized.TestCase):
                 ),
             )
             total, _ = tf_gc.RandomK(0.01).reduce(tf.ones(size), exchange)
-            chosen += total.numpy()
+            chosen += tf.convert_to_tensor(total).numpy()
         expected = steps * 20 / size
         self.assertEqual(chosen.sum(), steps * 20)
         chi_squared = np.sum((chosen - expected) ** 2 / expected) / size

@@ -306,7 +306,7 @@ class Exchange:
         return tf.concat([tf.reshape(v.read_value(), [-1]) for v in self.slots[slot]], 0)
 
     def write(self, slot: str, values: tf.Tensor) -> None:
-        """Writes float32 [n] to a slot, but where a gradient is not finite."""
+        """Writes float32 [n] to a slot, but where a gradient, or a value itself, is not finite."""
         from tf_gc import ops
 
         handles = [variable.handle for variable in self.slots[slot]]
@@ -316,7 +316,7 @@ class Exchange:
         """Returns the exchange once there is a sum: where it has overflowed, nothing is written.
 
         Args:
-          total: float32 [n], the sum of what is delivered.
+          total: float32 [n], or slices of it, the sum of what is delivered.
         """
         from tf_gc import ops
 

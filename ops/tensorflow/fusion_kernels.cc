@@ -22,6 +22,7 @@
 #include "ops/tensorflow/handles.h"
 #include "ops/tensorflow/inputs.h"
 #include "ops/tensorflow/registration.h"
+#include "ops/tensorflow/selection_inputs.h"
 #include "ops/wire/floats.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -72,14 +73,60 @@ void ForEachSegment(
                           });
 }
 
+// The same for single values: calls work(i, variable, position in it) for the
+// value that indices[i], which is below the sum of `sizes`, says.
+template <typename Work>
+void ForEachIndex(OpKernelContext* context, const std::vector<int64_t>& sizes,
+                  const Tensor& indices, const Work& work) {
+  std::vector<int64_t> begins(sizes.size() + 1);
+  std::partial_sum(sizes.begin(), sizes.end(), begins.begin() + 1);
+  const auto places = indices.flat<int32_t>();
+  constexpr int64_t kUnit = 1 << 12;
+  kernels::ParallelForUnits(
+      IntraOpThreads(context), places.size(), kUnit, /*cost=*/8,
+      [&](int64_t begin, int64_t end) {
+        const kernels::KeepDenormals keep_denormals;
+        int64_t v = 0;  // neighbours are mostly of one variable
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t place = places(i);
+          if (place < begins[v] || place >= begins[v + 1]) {
+            v = std::upper_bound(begins.begin() + 1, begins.end(), place) -
+                begins.begin() - 1;
+          }
+          work(i, v, place - begins[v]);
+        }
+      });
+}
+
 // 1 for NaN and infinity: their exponents have all bits set.
 inline uint32_t IsNonFinite(float value) {
   constexpr uint32_t kExponent = 0x7f800000;
   return (absl::bit_cast<uint32_t>(value) & kExponent) == kExponent;
 }
 
-bool IsFinite(const float* values, const Segment& segment) {
-  return kernels::AllFinite(values, segment.length, kernels::SingleThread);
+// Which variables have values that are not finite.
+Flags FindNonFinite(OpKernelContext* context, const Tensor& tensor,
+                    const std::vector<int64_t>& sizes) {
+  const float* const values = tensor.flat<float>().data();
+  Flags non_finite(sizes.size());
+  ForEachSegment(context, sizes, [&](const Segment& segment, int64_t first) {
+    if (!kernels::AllFinite(values + first, segment.length,
+                            kernels::SingleThread)) {
+      non_finite[segment.variable] = true;
+    }
+  });
+  return non_finite;
+}
+
+// The same, of those at indices.
+Flags FindNonFinite(OpKernelContext* context, const Tensor& tensor,
+                    const std::vector<int64_t>& sizes, const Tensor& indices) {
+  const float* const values = tensor.flat<float>().data();
+  Flags non_finite(sizes.size());
+  ForEachIndex(context, sizes, indices, [&](int64_t i, int v, int64_t) {
+    if (IsNonFinite(values[i])) non_finite[v] = true;
+  });
+  return non_finite;
 }
 
 // The loops below have no branches, and so become vector instructions. Each
@@ -98,6 +145,16 @@ bool Add(const T* gradient, const float* residual, int64_t n, float* sum) {
     non_finite |= IsNonFinite(value);
   }
   return non_finite == 0;
+}
+
+// after <- value where it is finite, else before.
+void AssignFinite(const float* value, const float* before, int64_t n,
+                  float* after) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const float old = before[i];
+    after[i] = IsNonFinite(value[i]) ? old : value[i];
+  }
 }
 
 template <typename T>
@@ -126,6 +183,19 @@ absl::Status LookupResidual(OpKernelContext* context,
   TF_RETURN_IF_ERROR(
       GetHandle(residuals[i], absl::StrCat("residuals[", i, "]"), &handle));
   return LookupResource(context, handle, variable);
+}
+
+// Of the input `name`, which has the values of a bucket, or, if there is an
+// input of indices, those at them.
+absl::Status CheckBucket(const Tensor& values, const OpInputList& indices,
+                         const std::vector<int64_t>& sizes, const char* name) {
+  const int64_t size = Sum(sizes);
+  if (indices.size() != 0) return CheckIndexed(indices[0], values, size);
+  TF_RETURN_IF_ERROR(CheckVector(values, name));
+  if (values.NumElements() == size) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " must have the ", size,
+                   " values of all variables, got ", values.NumElements()));
 }
 
 absl::Status CheckFinite(const Tensor& finite, int variables) {
@@ -218,7 +288,7 @@ class FuseGradientsOp : public OpKernel {
     if constexpr (std::is_same_v<T, float>) {
       // A single gradient is already what the values are to be.
       if (sizes.size() == 1 && residuals.empty()) {
-        Check(context, gradients[0], sizes, non_finite);
+        *non_finite = FindNonFinite(context, gradients[0], sizes);
         if (!(*non_finite)[0]) {
           context->set_output(0, Reshaped(gradients[0], shape));
           return absl::OkStatus();
@@ -246,16 +316,6 @@ class FuseGradientsOp : public OpKernel {
     return absl::OkStatus();
   }
 
-  static void Check(OpKernelContext* context, const Tensor& gradient,
-                    const std::vector<int64_t>& sizes, Flags* non_finite) {
-    const float* const values = gradient.flat<float>().data();
-    ForEachSegment(context, sizes, [=](const Segment& segment, int64_t first) {
-      if (!IsFinite(values + first, segment)) {
-        (*non_finite)[segment.variable] = true;
-      }
-    });
-  }
-
   int group_size_;
 };
 
@@ -275,25 +335,26 @@ class StoreResidualsOp : public OpKernel {
     const Tensor* residual;
     OP_REQUIRES_OK(context, context->input("residual", &residual));
     const float* const values = residual->flat<float>().data();
-    Flags is_kept(sizes.size());
-    OP_REQUIRES_OK(context, ReadFinite(context, &is_kept));
-    ForEachSegment(context, sizes, [&](const Segment& segment, int64_t first) {
-      std::atomic<bool>& kept = is_kept[segment.variable];
-      if (!kept && !IsFinite(values + first, segment)) kept = true;
-    });
-    if (sizes.size() == 1 && !is_kept[0] && Move(context, variables[0].get())) {
+    std::vector<bool> is_kept;
+    OP_REQUIRES_OK(context, ReadKept(context, sizes.size(), &is_kept));
+    if (sizes.size() == 1 && !is_kept[0] &&
+        !FindNonFinite(context, *residual, sizes)[0] &&
+        Move(context, variables[0].get())) {
       return;
     }
-    std::vector<float*> rooms(sizes.size());
+    std::vector<Tensor> before(sizes.size());
+    std::vector<Tensor> after(sizes.size());
     for (size_t v = 0; v < sizes.size(); ++v) {
       if (is_kept[v]) continue;
-      OP_REQUIRES_OK(context,
-                     PrepareToWrite(context, variables[v].get(), &rooms[v]));
+      OP_REQUIRES_OK(context, PrepareToWrite(context, variables[v].get(),
+                                             &before[v], &after[v]));
     }
     ForEachSegment(context, sizes, [&](const Segment& segment, int64_t first) {
-      if (is_kept[segment.variable]) return;
-      std::copy_n(values + first, segment.length,
-                  rooms[segment.variable] + segment.begin);
+      const int v = segment.variable;
+      if (is_kept[v]) return;
+      AssignFinite(
+          values + first, before[v].flat<float>().data() + segment.begin,
+          segment.length, after[v].flat<float>().data() + segment.begin);
     });
   }
 
@@ -347,13 +408,14 @@ class StoreResidualsOp : public OpKernel {
         " values of the variables `residuals`, got ", residual->NumElements()));
   }
 
-  static absl::Status ReadFinite(OpKernelContext* context, Flags* non_finite) {
+  static absl::Status ReadKept(OpKernelContext* context, int variables,
+                               std::vector<bool>* is_kept) {
     const Tensor* finite;
     TF_RETURN_IF_ERROR(context->input("finite", &finite));
-    TF_RETURN_IF_ERROR(CheckFinite(*finite, non_finite->size()));
-    for (size_t v = 0; v < non_finite->size(); ++v) {
-      (*non_finite)[v] = !finite->flat<bool>()(v);
-    }
+    TF_RETURN_IF_ERROR(CheckFinite(*finite, variables));
+    const auto flags = finite->flat<bool>();
+    is_kept->assign(flags.data(), flags.data() + variables);
+    is_kept->flip();
     return absl::OkStatus();
   }
 
@@ -372,71 +434,46 @@ class StoreResidualsOp : public OpKernel {
   // Who has read the variable keeps what it has read: then a fresh buffer takes
   // the place of the variable's.
   static absl::Status PrepareToWrite(OpKernelContext* context, Var* variable,
-                                     float** room) {
+                                     Tensor* before, Tensor* after) {
     Tensor* const tensor = variable->tensor();
-    if (variable->copy_on_read_mode || !tensor->RefCountIsOne()) {
-      Tensor fresh;
+    const bool is_shared =
+        variable->copy_on_read_mode || !tensor->RefCountIsOne();
+    *before = *tensor;
+    if (is_shared) {
       TF_RETURN_IF_ERROR(
-          context->allocate_temp(DT_FLOAT, tensor->shape(), &fresh));
-      *tensor = std::move(fresh);
+          context->allocate_temp(DT_FLOAT, tensor->shape(), after));
+      *tensor = *after;
+    } else {
+      *after = *tensor;
     }
-    *room = tensor->flat<float>().data();
     return absl::OkStatus();
   }
 };
 
-// An op whose first input has the values of variables of the attribute `sizes`,
-// and whose output has one number for each.
-class ByVariableOp : public OpKernel {
+class AllFiniteOp : public OpKernel {
  public:
-  explicit ByVariableOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("sizes", &sizes_));
-    for (const int64_t size : sizes_) {
-      OP_REQUIRES(context, size >= 0,
-                  absl::InvalidArgumentError("sizes must be at least 0"));
-    }
+  explicit AllFiniteOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, GetSizes(context, &sizes_));
   }
 
-  void Compute(OpKernelContext* context) final {
+  void Compute(OpKernelContext* context) override {
     const Tensor& values = context->input(0);
-    OP_REQUIRES_OK(context, CheckVector(values, "values"));
-    OP_REQUIRES(context, values.NumElements() == Sum(sizes_),
-                absl::InvalidArgumentError(absl::StrCat(
-                    "values must have the ", Sum(sizes_),
-                    " values of `sizes`, got ", values.NumElements())));
+    OpInputList indices;
+    OP_REQUIRES_OK(context, context->input_list("indices", &indices));
+    OP_REQUIRES_OK(context, CheckBucket(values, indices, sizes_, "values"));
+    const Flags non_finite =
+        indices.size() == 0
+            ? FindNonFinite(context, values, sizes_)
+            : FindNonFinite(context, values, sizes_, indices[0]);
     const TensorShape shape({static_cast<int64_t>(sizes_.size())});
-    Tensor* output = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &output));
-    ComputeEach(context, values.flat<float>().data(), output);
-  }
-
- protected:
-  const std::vector<int64_t>& sizes() const { return sizes_; }
-
- private:
-  virtual void ComputeEach(OpKernelContext* context, const float* values,
-                           Tensor* output) const = 0;
-
-  std::vector<int64_t> sizes_;
-};
-
-class AllFiniteOp : public ByVariableOp {
- public:
-  using ByVariableOp::ByVariableOp;
-
- private:
-  void ComputeEach(OpKernelContext* context, const float* values,
-                   Tensor* finite) const override {
-    Flags non_finite(sizes().size());
-    ForEachSegment(context, sizes(),
-                   [&](const Segment& segment, int64_t first) {
-                     if (!IsFinite(values + first, segment)) {
-                       non_finite[segment.variable] = true;
-                     }
-                   });
+    Tensor* finite = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &finite));
     std::transform(non_finite.begin(), non_finite.end(),
                    finite->flat<bool>().data(), std::logical_not<bool>());
   }
+
+ private:
+  std::vector<int64_t> sizes_;
 };
 
 // The sum of |value|. Adds kLanes sums side by side, which become vectors, for
@@ -458,35 +495,43 @@ double SumMagnitudes(const float* values, int64_t n) {
   return sum;
 }
 
-class MeanMagnitudesOp : public ByVariableOp {
+class MeanMagnitudesOp : public OpKernel {
  public:
-  using ByVariableOp::ByVariableOp;
+  explicit MeanMagnitudesOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, GetSizes(context, &sizes_));
+  }
 
- private:
-  void ComputeEach(OpKernelContext* context, const float* values,
-                   Tensor* means) const override {
+  void Compute(OpKernelContext* context) override {
+    const Tensor& input = context->input(0);
+    OP_REQUIRES_OK(context, CheckBucket(input, {}, sizes_, "values"));
+    const float* const values = input.flat<float>().data();
     // Those of each variable's segments, in their order.
     std::vector<std::vector<double>> sums;
-    for (const int64_t size : sizes()) {
+    for (const int64_t size : sizes_) {
       sums.emplace_back(size / kPieceValues + 2);
     }
-    ForEachSegment(context, sizes(),
-                   [&](const Segment& segment, int64_t first) {
-                     sums[segment.variable][NumberOf(segment)] =
-                         SumMagnitudes(values + first, segment.length);
-                   });
-    for (size_t v = 0; v < sizes().size(); ++v) {
+    ForEachSegment(context, sizes_, [&](const Segment& segment, int64_t first) {
+      sums[segment.variable][NumberOf(segment)] =
+          SumMagnitudes(values + first, segment.length);
+    });
+    const TensorShape shape({static_cast<int64_t>(sizes_.size())});
+    Tensor* means = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &means));
+    for (size_t v = 0; v < sizes_.size(); ++v) {
       const double sum = std::accumulate(sums[v].begin(), sums[v].end(), 0.0);
       means->flat<float>()(v) = static_cast<float>(
-          sum / static_cast<double>(std::max<int64_t>(sizes()[v], 1)));
+          sum / static_cast<double>(std::max<int64_t>(sizes_[v], 1)));
     }
   }
 
+ private:
   // In its variable: a first segment may be shorter than a piece, and a last
   // one.
   static int64_t NumberOf(const Segment& segment) {
     return (segment.begin + kPieceValues - 1) / kPieceValues;
   }
+
+  std::vector<int64_t> sizes_;
 };
 
 template <typename T>
@@ -503,40 +548,43 @@ class UnfuseGradientsOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     const Tensor& total = context->input(0);
     const Tensor& finite = context->input(1);
+    OpInputList indices;
     float divisor;
-    OP_REQUIRES_OK(context, CheckTotal(total));
+    OP_REQUIRES_OK(context, context->input_list("indices", &indices));
+    OP_REQUIRES_OK(context, CheckBucket(total, indices, sizes_, "total"));
     OP_REQUIRES_OK(context, CheckFinite(finite, sizes_.size()));
     OP_REQUIRES_OK(context, ReadDivisor(context->input(2), &divisor));
+    const bool is_dense = indices.size() == 0;
     const auto flags = finite.flat<bool>();
     if constexpr (std::is_same_v<T, float>) {
-      if (sizes_.size() == 1 && flags(0) && divisor == 1) {
+      if (is_dense && sizes_.size() == 1 && flags(0) && divisor == 1) {
         context->set_output(0, Reshaped(total, shapes_[0]));
         return;
       }
     }
     std::vector<T*> gradients;
-    OP_REQUIRES_OK(context, AllocateOutputs(context, &gradients));
+    OP_REQUIRES_OK(context, AllocateOutputs(context, is_dense, &gradients));
     const float* const totals = total.flat<float>().data();
     ForEachSegment(context, sizes_, [&](const Segment& segment, int64_t first) {
       T* const gradient = gradients[segment.variable] + segment.begin;
-      if (flags(segment.variable)) {
-        Divide(totals + first, divisor, segment.length, gradient);
-      } else {
+      if (!flags(segment.variable)) {
         std::fill_n(gradient, segment.length,
                     std::numeric_limits<T>::quiet_NaN());
+      } else if (is_dense) {
+        Divide(totals + first, divisor, segment.length, gradient);
+      } else {
+        std::fill_n(gradient, segment.length, T(0));
       }
     });
+    if (is_dense) return;
+    ForEachIndex(
+        context, sizes_, indices[0], [&](int64_t i, int v, int64_t position) {
+          if (flags(v))
+            gradients[v][position] = FromFloat32<T>(totals[i] / divisor);
+        });
   }
 
  private:
-  absl::Status CheckTotal(const Tensor& total) const {
-    TF_RETURN_IF_ERROR(CheckVector(total, "total"));
-    if (total.NumElements() == Sum(sizes_)) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("total must have the ", Sum(sizes_),
-                     " values of `shapes`, got ", total.NumElements()));
-  }
-
   static absl::Status ReadDivisor(const Tensor& input, float* divisor) {
     TF_RETURN_IF_ERROR(CheckScalar(input, "divisor"));
     *divisor = input.scalar<float>()();
@@ -545,10 +593,11 @@ class UnfuseGradientsOp : public OpKernel {
         absl::StrCat("divisor must be positive and finite, got ", *divisor));
   }
 
-  absl::Status AllocateOutputs(OpKernelContext* context,
+  absl::Status AllocateOutputs(OpKernelContext* context, bool is_dense,
                                std::vector<T*>* gradients) const {
     // A single gradient may be divided where it is.
-    const bool in_place = std::is_same_v<T, float> && shapes_.size() == 1;
+    const bool in_place =
+        is_dense && std::is_same_v<T, float> && shapes_.size() == 1;
     for (size_t i = 0; i < shapes_.size(); ++i) {
       Tensor* gradient = nullptr;
       TF_RETURN_IF_ERROR(

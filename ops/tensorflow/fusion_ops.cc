@@ -64,6 +64,20 @@ absl::Status StoreResidualsShape(InferenceContext* c) {
   return CheckFiniteShape(c, last, last - 1);
 }
 
+// Of an op whose first input has `values` values, or, with an input `indices`,
+// one for each of them.
+absl::Status CheckBucketShape(InferenceContext* c, int64_t values) {
+  std::vector<ShapeHandle> indices;
+  ShapeHandle vector;
+  DimensionHandle number;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &vector));
+  const bool has_indices =
+      c->input("indices", &indices).ok() && !indices.empty();
+  if (!has_indices) return c->WithValue(c->Dim(vector, 0), values, &number);
+  ShapeHandle same;
+  return c->Merge(vector, indices[0], &same);
+}
+
 // Of an op whose first input has the values of variables of `sizes`, and whose
 // first output has one number for each.
 absl::Status ByVariableShape(InferenceContext* c) {
@@ -73,12 +87,8 @@ absl::Status ByVariableShape(InferenceContext* c) {
                   [](int64_t n) { return n < 0; })) {
     return absl::InvalidArgumentError("sizes must be at least 0");
   }
-  ShapeHandle vector;
-  DimensionHandle dimension;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &vector));
-  TF_RETURN_IF_ERROR(c->WithValue(
-      c->Dim(vector, 0),
-      std::accumulate(sizes.begin(), sizes.end(), int64_t{0}), &dimension));
+  TF_RETURN_IF_ERROR(CheckBucketShape(
+      c, std::accumulate(sizes.begin(), sizes.end(), int64_t{0})));
   c->set_output(0, c->Vector(sizes.size()));
   return absl::OkStatus();
 }
@@ -103,10 +113,7 @@ absl::Status UnfuseGradientsShape(InferenceContext* c) {
     TF_RETURN_IF_ERROR(c->MakeShapeFromPartialTensorShape(shapes[i], &shape));
     c->set_output(i, shape);
   }
-  ShapeHandle total;
-  DimensionHandle dimension;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &total));
-  TF_RETURN_IF_ERROR(c->WithValue(c->Dim(total, 0), values, &dimension));
+  TF_RETURN_IF_ERROR(CheckBucketShape(c, values));
   TF_RETURN_IF_ERROR(CheckFiniteShape(c, 1, shapes.size()));
   return CheckScalars(c, 2, 3);
 }
@@ -144,13 +151,17 @@ group_size: Number of workers that will exchange the values.
 
 REGISTER_OP("TfGc>AllFinite")
     .Input("values: float")
+    .Input("indices: I * int32")
     .Output("finite: bool")
+    .Attr("I: int >= 0")
     .Attr("sizes: list(int)")
     .SetShapeFn(ByVariableShape)
     .Doc(R"doc(
 Says which variables have finite values alone.
 
-values: A vector of the values of all variables, one after the other.
+values: A vector of the values of all variables, one after the other; or of some
+  of them, all others being finite.
+indices: Nothing; or a vector: where these values lie.
 finite: A vector of one flag per variable.
 sizes: The numbers of values of the variables.
 )doc");
@@ -179,8 +190,8 @@ REGISTER_OP("TfGc>StoreResiduals")
     .Doc(R"doc(
 Assigns a bucket's residuals to their variables.
 
-A variable keeps its value where `finite` is false, and where one of its new
-values is not finite.
+A variable keeps its values where `finite` is false, and any value whose new one
+is not finite.
 
 residual: A vector of the new values of all variables, one after the other.
 residuals: Handles of different float32 variables.
@@ -191,17 +202,21 @@ REGISTER_OP("TfGc>UnfuseGradients")
     .Input("total: float")
     .Input("finite: bool")
     .Input("divisor: float")
+    .Input("indices: I * int32")
     .Output("gradients: N * T")
     .Attr("N: int >= 1")
+    .Attr("I: int >= 0")
     .Attr("T: {float, half, bfloat16} = DT_FLOAT")
     .Attr("shapes: list(shape) >= 1")
     .SetShapeFn(UnfuseGradientsShape)
     .Doc(R"doc(
 Cuts up what FuseGradients has laid one after the other.
 
-total: A vector of the values of all gradients, one after the other.
+total: A vector of the values of all gradients, one after the other; or of some
+  of them, all others being 0.
 finite: A vector of one flag per gradient.
 divisor: What the values are divided by, a positive scalar.
+indices: Nothing; or a vector: where these values lie, each elsewhere.
 gradients: The quotients, divided in float32 and rounded once; NaN for all
   values of a gradient that is not finite.
 shapes: The shapes of the gradients, fully defined.

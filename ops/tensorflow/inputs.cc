@@ -2,7 +2,9 @@
 
 #include <xmmintrin.h>
 
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/platform/threadpool.h"
@@ -43,6 +45,16 @@ absl::Status CheckScalar(const Tensor& tensor, const char* name) {
   if (tensor.dims() == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       name, " must be a scalar, got shape ", tensor.shape().DebugString()));
+}
+
+absl::Status GetSizes(tensorflow::OpKernelConstruction* context,
+                      std::vector<int64_t>* sizes) {
+  TF_RETURN_IF_ERROR(context->GetAttr("sizes", sizes));
+  const auto wrong = std::find_if(sizes->begin(), sizes->end(),
+                                  [](int64_t size) { return size < 0; });
+  if (wrong == sizes->end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("sizes must be at least 0, got ", *wrong));
 }
 
 absl::Status ReadShape(const Tensor& tensor, TensorShape* shape) {

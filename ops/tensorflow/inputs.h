@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "ops/kernels/parallel.h"
@@ -19,6 +20,10 @@ namespace tf_gc {
 
 absl::Status CheckVector(const tensorflow::Tensor& tensor, const char* name);
 absl::Status CheckScalar(const tensorflow::Tensor& tensor, const char* name);
+
+// The attribute `sizes`: how many values each variable has.
+absl::Status GetSizes(tensorflow::OpKernelConstruction* context,
+                      std::vector<int64_t>* sizes);
 
 // The shape that an int32 or int64 vector, the input `shape`, holds.
 absl::Status ReadShape(const tensorflow::Tensor& tensor,

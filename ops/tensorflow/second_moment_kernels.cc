@@ -298,14 +298,9 @@ class SpreadUnitsOp : public MatricesOp {
  public:
   explicit SpreadUnitsOp(OpKernelConstruction* context)
       : MatricesOp(context, context->num_inputs()) {
-    OP_REQUIRES_OK(context, context->GetAttr("sizes", &sizes_));
+    OP_REQUIRES_OK(context, GetSizes(context, &sizes_));
     OP_REQUIRES_OK(context,
                    CheckCount("sizes", sizes_.size(), context->num_inputs()));
-    for (const int64_t size : sizes_) {
-      OP_REQUIRES(context, size >= 0,
-                  absl::InvalidArgumentError(
-                      absl::StrCat("sizes must not be negative, got ", size)));
-    }
   }
 
   void Compute(OpKernelContext* context) override {

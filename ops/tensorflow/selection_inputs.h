@@ -4,6 +4,7 @@
 #ifndef TF_GC_OPS_TENSORFLOW_SELECTION_INPUTS_H_
 #define TF_GC_OPS_TENSORFLOW_SELECTION_INPUTS_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -80,6 +81,29 @@ inline absl::Status UnpackStatus(const char* error, int64_t bytes,
   return absl::DataLossError(absl::StrCat("packed, ", bytes, " bytes for ",
                                           count, " indices below ", size, ", ",
                                           error));
+}
+
+// Of the input `indices` and the values for them: fails if their numbers
+// differ, or if an index is not below `size`.
+inline absl::Status CheckIndexed(const tensorflow::Tensor& indices,
+                                 const tensorflow::Tensor& values,
+                                 int64_t size) {
+  TF_RETURN_IF_ERROR(CheckVector(indices, "indices"));
+  if (values.shape() != indices.shape()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "there must be one value for each of ", indices.NumElements(),
+        " indices, got shape ", values.shape().DebugString()));
+  }
+  const auto places = indices.flat<int32_t>();
+  // As an unsigned number, what is negative is too large.
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < places.size(); ++i) {
+    largest = std::max(largest, static_cast<uint32_t>(places(i)));
+  }
+  if (places.size() == 0 || largest < size) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("indices must be in 0 ... ", size - 1, ", got ",
+                   static_cast<int32_t>(largest)));
 }
 
 }  // namespace tf_gc

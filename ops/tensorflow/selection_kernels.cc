@@ -130,28 +130,6 @@ class UnpackIndicesOp : public OpKernel {
   }
 };
 
-// Of the inputs `indices` and the values for them: fails if their numbers
-// differ, or if an index is not below `size`.
-absl::Status CheckIndexed(const Tensor& indices, const Tensor& values,
-                          int64_t size) {
-  TF_RETURN_IF_ERROR(CheckVector(indices, "indices"));
-  if (values.shape() != indices.shape()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "there must be one value for each of ", indices.NumElements(),
-        " indices, got shape ", values.shape().DebugString()));
-  }
-  const auto places = indices.flat<int32_t>();
-  // As an unsigned number, what is negative is too large.
-  uint32_t largest = 0;
-  for (int64_t i = 0; i < places.size(); ++i) {
-    largest = std::max(largest, static_cast<uint32_t>(places(i)));
-  }
-  if (places.size() == 0 || largest < size) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("indices must be in 0 ... ", size - 1, ", got ",
-                   static_cast<int32_t>(largest)));
-}
-
 class ScatterOp : public OpKernel {
  public:
   using OpKernel::OpKernel;

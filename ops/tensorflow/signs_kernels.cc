@@ -107,7 +107,7 @@ class Magnitudes {
 class ApplySignsOp : public OpKernel {
  public:
   explicit ApplySignsOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("sizes", &sizes_));
+    OP_REQUIRES_OK(context, GetSizes(context, &sizes_));
     OP_REQUIRES_OK(context, context->GetAttr("workers", &workers_));
   }
 

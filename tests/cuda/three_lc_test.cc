@@ -129,17 +129,17 @@ TEST(ThreeLcTest, TheNewResidualMayTakeThePlaceOfAnInput) {
 }
 
 TEST(ThreeLcTest, TensorsThatAreNotFiniteGetNoPayloadAndKeepTheResidual) {
-  for (const float special : {kInfinity, -kInfinity, kNan, 3e38f}) {
-    for (const Case& c : Cases()) {
-      if (c.n == 0 || c.n > 50000) continue;
-      std::vector<float> values = RandomValues(c.n, 5);
-      const std::vector<float> residual = RandomValues(c.n, 6);
-      values[c.n / 2] = special;
-      for (const Target target :
-           {Target::kOwn, Target::kValues, Target::kResidual}) {
-        if (target == Target::kResidual && !c.has_residual) continue;
-        ExpectEncodesAsTheCpuDoes(c, values, residual, 1.9f, target);
-      }
+  // Another one for each size, as emulated kernels take long.
+  const float specials[] = {kInfinity, -kInfinity, kNan, 3e38f};
+  for (const Case& c : Cases()) {
+    if (c.n == 0 || c.n > 50000) continue;
+    std::vector<float> values = RandomValues(c.n, 5);
+    const std::vector<float> residual = RandomValues(c.n, 6);
+    values[c.n / 2] = specials[c.n % 4];
+    for (const Target target :
+         {Target::kOwn, Target::kValues, Target::kResidual}) {
+      if (target == Target::kResidual && !c.has_residual) continue;
+      ExpectEncodesAsTheCpuDoes(c, values, residual, 1.9f, target);
     }
   }
 }
@@ -282,7 +282,8 @@ TEST(ThreeLcTest, DecodesAsTheCpuDoesAtAnyAlignment) {
 TEST(ThreeLcTest, BrokenPayloadsAreFoundAsByTheCpu) {
   std::mt19937 generator(13);
   for (const Case& c : Cases()) {
-    if (c.n > 200000) continue;
+    // All remainders of small sizes by those that encodings have.
+    if (c.n > 200000 || (c.n > 100 && c.n < 300)) continue;
     std::vector<uint8_t> payload = RandomPayload(c.n, 0.1, 14);
     payload.push_back(7);
     ExpectDecodesAsTheCpuDoes(c, payload, 1);

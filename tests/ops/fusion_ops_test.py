@@ -48,6 +48,20 @@ shapes_strategy = st.lists(
 )
 
 
+def sparse_vector(shapes, random):
+    """Values of variables of these shapes, one after the other, some of them 0."""
+    vector = flat([testing.gaussian(shape, i) for i, shape in enumerate(shapes)])
+    vector[random.sample(range(vector.size), vector.size // 2)] = 0
+    return vector
+
+
+def slices(vector, random):
+    """Those values that are not 0, in any order."""
+    indices = np.flatnonzero(vector).astype(np.int32)
+    indices = indices[random.sample(range(indices.size), indices.size)]
+    return tf.IndexedSlices(tf.constant(vector[indices]), tf.constant(indices))
+
+
 class FuseGradientsTest(OpTestCase):
     @parameterized.named_parameters(*MODES)
     def test_by_hand(self, compile_function):
@@ -192,7 +206,18 @@ class FuseGradientsTest(OpTestCase):
         self.assertEqual(ops.bucket_traffic(bucket).values_sent.numpy().tolist(), [0])
 
 
-class AllFiniteTest(OpTestCase):
+class _BucketTestCase(OpTestCase):
+    def assert_indices_are_checked(self, function):
+        """Of a function of slices of a vector of five values."""
+        for indices in [5, 0], [-1, 0]:
+            wrong = tf.IndexedSlices([1.0, 2.0], indices)
+            message = rf"indices must be in 0 \.\.\. 4, got {indices[0]}"
+            self.assert_invalid(message, function, wrong)
+        for wrong in tf.IndexedSlices([1.0], [0, 1]), tf.IndexedSlices([[1.0]], [0]):
+            self.assert_invalid("one value for each of|equal rank|must be equal", function, wrong)
+
+
+class AllFiniteTest(_BucketTestCase):
     @parameterized.parameters(np.nan, np.inf, -np.inf)
     def test_a_value_that_is_not_finite_is_found_in_its_variable(self, wrong):
         sizes = [int(np.prod(shape)) for shape in _SHAPES]
@@ -203,9 +228,21 @@ class AllFiniteTest(OpTestCase):
             expected = [i != found for i in range(len(sizes))]
             np.testing.assert_array_equal(ops.all_finite(values, sizes), expected)
 
+    @hypothesis.given(shapes_strategy, st.randoms(use_true_random=False))
+    def test_of_slices_those_that_are_there_count(self, shapes, random):
+        vector = sparse_vector(shapes, random)
+        wrong = random.sample(range(vector.size), vector.size // 4)
+        vector[wrong] = [random.choice([np.nan, np.inf, -np.inf]) for _ in wrong]
+        sizes = [int(np.prod(shape)) for shape in shapes]
+        found = ops.all_finite(slices(vector, random), sizes)
+        np.testing.assert_array_equal(found, ops.all_finite(vector, sizes))
+
     def test_wrong_sizes(self):
         self.assert_invalid("values must have the 3 values", ops.all_finite, [1.0, 2.0], [1, 2])
         self.assert_invalid("at least 0", ops.all_finite, [1.0], [2, -1])
+
+    def test_wrong_indices(self):
+        self.assert_indices_are_checked(lambda x: ops.all_finite(x, [1, 4]))
 
 
 class MeanMagnitudesTest(OpTestCase):
@@ -273,17 +310,20 @@ class StoreResidualsTest(OpTestCase):
         for residual, value in zip(residuals, new, strict=True):
             np.testing.assert_array_equal(residual, value)
 
-    @parameterized.parameters(np.nan, np.inf, -np.inf)
-    def test_a_slice_that_is_not_finite_is_not_stored(self, wrong):
-        for position in 0, 1, 70000, 140000:
-            residuals = residual_variables(_SHAPES)
-            expected = [testing.gaussian(shape, 50 + i) for i, shape in enumerate(_SHAPES)]
-            new = [value.copy() for value in expected]
-            new[3][position] = wrong
-            expected[3] = residuals[3].numpy()
-            ops.store_residuals(flat(new), handles(residuals), tf.fill([5], True))
+    @parameterized.product(wrong=(np.nan, np.inf, -np.inf), is_read=(False, True))
+    def test_a_value_that_is_not_finite_is_not_stored(self, wrong, is_read):
+        for shapes, v in (_SHAPES, 3), ([(140001,)], 0):
+            residuals = residual_variables(shapes)
+            new = [testing.gaussian(shape, 50 + i) for i, shape in enumerate(shapes)]
+            expected = [value.copy() for value in new]
+            for position in 0, 1, 70000, 140000:
+                new[v][position] = wrong
+                expected[v][position] = residuals[v].numpy()[position]
+            before = [residual.read_value() for residual in residuals] if is_read else None
+            ops.store_residuals(flat(new), handles(residuals), tf.fill([len(shapes)], True))
             for residual, value in zip(residuals, expected, strict=True):
                 np.testing.assert_array_equal(residual, value)
+            del before
 
     @parameterized.named_parameters(*MODES)
     def test_a_value_that_was_read_before_does_not_change(self, compile_function):
@@ -374,7 +414,7 @@ class StoreResidualsTest(OpTestCase):
             np.testing.assert_array_equal(total, sum_sent + residual.numpy())
 
 
-class UnfuseGradientsTest(OpTestCase):
+class UnfuseGradientsTest(_BucketTestCase):
     @parameterized.named_parameters(*MODES)
     def test_by_hand(self, compile_function):
         unfuse = compile_function(
@@ -444,6 +484,36 @@ class UnfuseGradientsTest(OpTestCase):
         self.assertEqual(total.numpy().tolist(), [2, 4])
         self.assertEqual(gradient.numpy().tolist(), [[2 / divisor, 4 / divisor]])
         self.assertEqual(twice.numpy().tolist(), [[4 / divisor, 8 / divisor]])
+
+    @hypothesis.given(
+        shapes_strategy,
+        st.sampled_from(DTYPES),
+        st.sampled_from([1.0, 3.0]),
+        st.randoms(use_true_random=False),
+    )
+    def test_slices_are_as_the_vector_of_which_they_are(self, shapes, dtype, divisor, random):
+        vector = sparse_vector(shapes, random)
+        finite = [random.random() < 0.7 for _ in shapes]
+        of_slices, of_vector = (
+            ops.unfuse_gradients(total, finite, divisor, shapes, dtype)
+            for total in (slices(vector, random), vector)
+        )
+        for gradient, expected in zip(of_slices, of_vector, strict=True):
+            self.assertEqual((gradient.dtype, gradient.shape), (dtype, expected.shape))
+            np.testing.assert_array_equal(flat([gradient]), flat([expected]))
+
+    def test_many_slices_are_cut_among_threads(self):
+        indices = np.random.default_rng(0).permutation(140018)[:70000]
+        vector = np.zeros(140018, np.float32)
+        vector[indices] = testing.gaussian(70000)
+        total = tf.IndexedSlices(vector[indices], tf.constant(indices, tf.int32))
+        gradients = ops.unfuse_gradients(total, [True] * 5, 1.0, _SHAPES)
+        np.testing.assert_array_equal(flat(gradients), vector)
+
+    def test_wrong_indices(self):
+        self.assert_indices_are_checked(
+            lambda x: ops.unfuse_gradients(x, [True, True], 1.0, [[1], [4]])[1]
+        )
 
 
 class ThreadsTest(OpTestCase):

@@ -181,7 +181,7 @@ class SpreadUnitsTest(OpTestCase):
     def test_other_numbers_of_units_are_refused(self):
         self.assert_invalid("7 values", ops.spread_units, [tf.ones([6])], [3], [12])
         self.assert_invalid("sizes must be 1", ops.spread_units, [tf.ones([6])], [3], [12, 3])
-        self.assert_invalid("negative", ops.spread_units, [tf.ones([6])], [3], [-3])
+        self.assert_invalid("at least 0, got -3", ops.spread_units, [tf.ones([6])], [3], [-3])
 
 
 class ScaleTest(OpTestCase):

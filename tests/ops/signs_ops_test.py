@@ -180,6 +180,9 @@ class ApplySignsTest(OpTestCase):
                     magnitudes,
                     values,
                 )
+        self.assert_invalid(
+            "at least 0, got -1", ops.apply_signs, one, tf.zeros([2]), three, [4, -1], 2
+        )
         unknown = tf.TensorSpec(None, tf.float32)
         outputs = traced(lambda m, v: ops.apply_signs(one, m, v, [2, 1], 2), unknown, unknown)
         self.assertEqual([output.shape for output in outputs], [[3], [3]])

@@ -78,7 +78,9 @@ class FusedCompressor(Compressor):
         return None
 
     @abc.abstractmethod
-    def reduce(self, values: tf.Tensor, exchange: Exchange) -> tuple[tf.Tensor, tf.Tensor | None]:
+    def reduce(
+        self, values: tf.Tensor, exchange: Exchange
+    ) -> tuple[tf.Tensor | tf.IndexedSlices, tf.Tensor | None]:
         """Compresses, exchanges and decompresses a bucket.
 
         Args:
@@ -87,10 +89,11 @@ class FusedCompressor(Compressor):
           exchange: the bucket, and the way to the other workers.
 
         Returns:
-          The sum of what is delivered of all workers' values, float32 [n], the
-          same bits on all workers; and this worker's new residual, float32 [n],
-          or None where `uses_residual` is False. No value is lost where over
-          the workers
+          The sum of what is delivered of all workers' values, float32 [n], or the
+          slices of it that are not 0, whose indices, int32, are all different; the
+          same bits on all workers. And this worker's new residual, float32 [n], or
+          None where `uses_residual` is False. No value is lost where over the
+          workers
 
               values = sum + new residuals
         """
@@ -112,11 +115,13 @@ class FusedCompressor(Compressor):
             values += predicted
         exchange = _agree(finite, self.statistics(values, exchange), exchange)
         total, residual = self.reduce(values, exchange)
+        dtype = gradients[0].dtype
+        if isinstance(total, tf.IndexedSlices) and (self.predicts or dtype != tf.float32):
+            total = ops.scatter(total.indices, total.values, exchange.size)
         slots = {}
         if self.predicts:
             slots["delivered"] = total / exchange.workers
             total -= exchange.workers * predicted
-        dtype = gradients[0].dtype
         divisor = float(exchange.workers if exchange.reduce_op == "MEAN" else 1)
         if residual is not None:
             if dtype != tf.float32:

@@ -98,12 +98,13 @@ class OneBitAdam(FusedCompressor):
             lambda: self._one_bit(values, prediction, exchange),
         )
         reduced = total * (unit / workers)
+        after = exchange.after(total)
         with tf.control_dependencies([total]):
-            exchange.write("momentum", (self.beta_1 * old + (1 - self.beta_1) * reduced) / workers)
+            after.write("momentum", (self.beta_1 * old + (1 - self.beta_1) * reduced) / workers)
             rate = (1 - self.beta_2) / self._norm(self._updates(exchange) + 1)
             rate = tf.where(is_exact, rate, 0.0)
             variance = exchange.read("variance")
-            exchange.write("variance", variance + rate * (tf.square(reduced) / workers - variance))
+            after.write("variance", variance + rate * (tf.square(reduced) / workers - variance))
         return total, residual
 
     def second_moments(self, exchange, reduced):

@@ -71,9 +71,8 @@ class PowerSGD(FusedCompressor):
         bases = [tf.linalg.qr(product).q for product in sums[: len(products)]]
         own = [_product(t, p, transpose=True) for t, p in zip(matrices, bases, strict=True)]
         factors = _sum_together(own, exchange)
-        exchange.write("factor", _flatten(factors))
-
         total = _interleave(factored, _products(bases, factors), sums[len(products) :])
+        exchange.after(total).write("factor", _flatten(factors))
         return total, values - _interleave(factored, _products(bases, own), exact)
 
     def _is_factored(self, shape):

@@ -53,10 +53,11 @@ class RandomK(FusedCompressor):
         indices = _choose(
             count, exchange.size, [exchange.seed(self.seed, p, shared=True) for p in _PURPOSES]
         )
-        total = sparse.scatter(indices, exchange.sum(tf.gather(values, indices)), exchange.size)
-        if self.error_feedback:
-            return total, sparse.without(values, indices)
-        return total * (exchange.size / tf.cast(count, tf.float32)), None
+        sums = exchange.sum(tf.gather(values, indices))
+        if not self.error_feedback:
+            sums *= exchange.size / tf.cast(count, tf.float32)
+        total = tf.IndexedSlices(sums, indices, (exchange.size,))
+        return total, sparse.without(values, indices) if self.error_feedback else None
 
 
 # Of random numbers.

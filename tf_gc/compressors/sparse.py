@@ -134,7 +134,7 @@ def sum_at(
     overshoot: float,
     exchange: Exchange,
     topology: str = "sharded",
-) -> tuple[tf.Tensor, tf.Tensor]:
+) -> tuple[tf.IndexedSlices, tf.Tensor]:
     """Adds up the workers' values at indices that they share.
 
     Args:
@@ -145,13 +145,14 @@ def sum_at(
       topology: of `Exchange.sum`.
 
     Returns:
-      What is delivered, and what is left of this worker's values, float32 [n].
+      What is delivered, slices of a float32 [n], and what is left of this worker's values,
+      float32 [n].
     """
     selected = tf.gather(values, indices)
     total = exchange.sum(selected, topology)
     delivered, left = deliver(total, overshoot)
     kept = replace(values, indices, left / exchange.workers, after=selected)
-    return scatter(indices, delivered, exchange.size), kept
+    return tf.IndexedSlices(delivered, indices, (exchange.size,)), kept
 
 
 def broadcast_indices(select, count, size, root, exchange):
