@@ -1,5 +1,6 @@
 """The designs that the papers compare with, over real workers, do what their papers say."""
 
+import functools
 import math
 import types
 import zlib
@@ -39,6 +40,18 @@ def run(compressor, steps=_STEPS, workers=_WORKERS):
 
 def normal(shape, seed):
     return tf.random.stateless_normal(shape, seed).numpy()
+
+
+def _exchange_of_one(size, step):
+    """What RandomK knows of an exchange with nobody."""
+    return types.SimpleNamespace(
+        size=size,
+        step=step,
+        sum=lambda values: values,
+        seed=lambda seed, purpose="", shared=False: tf.constant(
+            [zlib.crc32(f"{seed} {purpose}".encode()), step], tf.int64
+        ),
+    )
 
 
 class AdamTest(parameterized.TestCase):
@@ -301,20 +314,28 @@ class UnbiasedTest(parameterized.TestCase):
         size, steps = 2048, 1000
         chosen = np.zeros(size)
         for step in range(steps):
-            exchange = types.SimpleNamespace(
-                size=size,
-                step=step,
-                sum=lambda values: values,
-                seed=lambda seed, purpose="", shared=False, step=step: tf.constant(
-                    [zlib.crc32(f"{seed} {purpose}".encode()), step], tf.int64
-                ),
-            )
+            exchange = _exchange_of_one(size, step)
             total, _ = tf_gc.RandomK(0.01).reduce(tf.ones(size), exchange)
             chosen += tf.convert_to_tensor(total).numpy()
         expected = steps * 20 / size
         self.assertEqual(chosen.sum(), steps * 20)
         chi_squared = np.sum((chosen - expected) ** 2 / expected) / size
         self.assertAlmostEqual(chi_squared, 1, delta=6 * np.sqrt(2 / size))
+
+    def test_slices_of_a_sum_pass_through_a_condition(self):
+        compressor, exchange = tf_gc.RandomK(0.01), _exchange_of_one(2048, 0)
+
+        @tf.function
+        def reduce(is_first):
+            first, second = (
+                functools.partial(compressor.reduce, tf.fill([2048], factor), exchange)
+                for factor in (1.0, 2.0)
+            )
+            total, _ = tf.cond(is_first, first, second)
+            return tf.convert_to_tensor(total)
+
+        for is_first, factor in (True, 1), (False, 2):
+            self.assertEqual(reduce(tf.constant(is_first)).numpy().sum(), 20 * factor)
 
     def test_random_k_without_error_feedback(self):
         self.assert_unbiased(

@@ -11,7 +11,7 @@ from absl import logging
 from absl.testing import absltest, parameterized
 
 import tf_gc
-from tests.faults import LONG_SECONDS, FaultTest
+from tests.faults import LONG_SECONDS, TIMEOUT_SECONDS, FaultTest
 from tests.waiting import wait_until
 from tf_gc.network_namespaces import why_unavailable
 from tf_gc.server_watch import SILENCE_SECONDS
@@ -37,7 +37,7 @@ class StoppedWorkerTest(FaultTest):
     @parameterized.parameters(0, 1)
     def test_it_is_noticed_after_the_timeout_and_named(self, victim):
         with Cluster(2) as cluster:
-            self.begin(cluster, timeout_seconds=5)
+            self.begin(cluster, timeout_seconds=TIMEOUT_SECONDS)
             begin = time.monotonic()
             cluster.stop(victim)
             [error] = self.errors(cluster, [1 - victim], begin)
@@ -48,7 +48,7 @@ class StoppedWorkerTest(FaultTest):
 class NetworkTest(FaultTest):
     """Links that drop everything, or are slow."""
 
-    @parameterized.parameters(None, 5)
+    @parameterized.parameters(None, TIMEOUT_SECONDS)
     def test_a_worker_that_is_cut_off_is_noticed_on_both_sides(self, timeout_seconds):
         with Cluster(2, bandwidth="100mbit") as cluster:
             self.begin(cluster, timeout_seconds=timeout_seconds)

@@ -13,7 +13,7 @@ from absl.testing import absltest, parameterized
 
 from tests import server_clusters
 from tests.cases import some_of
-from tests.faults import LONG_SECONDS, FaultTest
+from tests.faults import LONG_SECONDS, TIMEOUT_SECONDS, FaultTest
 from tests.listening import listening
 from tests.waiting import wait_until
 from tf_gc.server_watch import SILENCE_SECONDS
@@ -26,7 +26,10 @@ class StepsTest(FaultTest):
     def test_others_stop_waiting_for_it_after_the_timeout(self):
         with Cluster(2) as cluster:
             cluster.begin(
-                programs.reduce_until_an_error, str(self.directory), timeout_seconds=5, last_step=3
+                programs.reduce_until_an_error,
+                str(self.directory),
+                timeout_seconds=TIMEOUT_SECONDS,
+                last_step=3,
             )
             [error] = self.errors(cluster, [0], self._end())
         self.check_timeout(error, 1)
@@ -80,7 +83,11 @@ class StartTest(FaultTest):
             cluster.results([0])  # its runtime has failed, and its process lives
             cluster.start(1)
             begin = time.monotonic()
-            cluster.begin(programs.reduce_until_an_error, str(self.directory), timeout_seconds=5)
+            cluster.begin(
+                programs.reduce_until_an_error,
+                str(self.directory),
+                timeout_seconds=TIMEOUT_SECONDS,
+            )
             [error] = cluster.end([1])
         logging.info("after %.1f s", time.monotonic() - begin)
         self.assertIsInstance(error, tf.errors.AbortedError)

@@ -73,8 +73,9 @@ void ForEachSegment(
                           });
 }
 
-// The same for single values: calls work(i, variable, position in it) for the
-// value that indices[i], which is below the sum of `sizes`, says.
+// The same for single values: calls work(i, variable, position) for each i; the
+// bucket's value indices[i] is the one at this position of the variable. All
+// indices are below the sum of `sizes`.
 template <typename Work>
 void ForEachIndex(OpKernelContext* context, const std::vector<int64_t>& sizes,
                   const Tensor& indices, const Work& work) {

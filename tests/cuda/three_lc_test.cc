@@ -129,7 +129,7 @@ TEST(ThreeLcTest, TheNewResidualMayTakeThePlaceOfAnInput) {
 }
 
 TEST(ThreeLcTest, TensorsThatAreNotFiniteGetNoPayloadAndKeepTheResidual) {
-  // Another one for each size, as emulated kernels take long.
+  // One of them for each size, in turn, as emulated kernels take long.
   const float specials[] = {kInfinity, -kInfinity, kNan, 3e38f};
   for (const Case& c : Cases()) {
     if (c.n == 0 || c.n > 50000) continue;
@@ -282,7 +282,7 @@ TEST(ThreeLcTest, DecodesAsTheCpuDoesAtAnyAlignment) {
 TEST(ThreeLcTest, BrokenPayloadsAreFoundAsByTheCpu) {
   std::mt19937 generator(13);
   for (const Case& c : Cases()) {
-    // All remainders of small sizes by those that encodings have.
+    // Sizes to 100 have all remainders that matter to the encodings.
     if (c.n > 200000 || (c.n > 100 && c.n < 300)) continue;
     std::vector<uint8_t> payload = RandomPayload(c.n, 0.1, 14);
     payload.push_back(7);

@@ -56,7 +56,7 @@ class RandomK(FusedCompressor):
         sums = exchange.sum(tf.gather(values, indices))
         if not self.error_feedback:
             sums *= exchange.size / tf.cast(count, tf.float32)
-        total = tf.IndexedSlices(sums, indices, (exchange.size,))
+        total = tf.IndexedSlices(sums, indices, tf.constant([exchange.size]))
         return total, sparse.without(values, indices) if self.error_feedback else None
 
 

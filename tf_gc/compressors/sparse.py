@@ -152,7 +152,7 @@ def sum_at(
     total = exchange.sum(selected, topology)
     delivered, left = deliver(total, overshoot)
     kept = replace(values, indices, left / exchange.workers, after=selected)
-    return tf.IndexedSlices(delivered, indices, (exchange.size,)), kept
+    return tf.IndexedSlices(delivered, indices, tf.constant([exchange.size])), kept
 
 
 def broadcast_indices(select, count, size, root, exchange):
