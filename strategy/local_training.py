@@ -140,7 +140,7 @@ class LocalTraining:
 
     def _begin_step(self, variables):
         ids = _ids(variables)
-        if not ids or ids[0] in self._begun:
+        if self._begun.keys() >= set(ids):
             return
         if any(ids != others and not set(ids).isdisjoint(others) for others in self._run):
             raise ValueError(

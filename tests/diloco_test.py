@@ -294,10 +294,11 @@ class OuterStepTest(parameterized.TestCase):
                 self.assertIsInstance(error, ValueError)
                 self.assertIn("outer_step must get the variables", str(error))
 
-    def test_a_variable_of_two_optimizers_is_refused(self):
+    @parameterized.parameters([[[0, 1], [2, 1]]], [[[0, 1], [0, 2]]])
+    def test_a_variable_of_two_optimizers_is_refused(self, lists):
         with Cluster(2) as cluster:
             for error in cluster.outcomes(
-                programs.mixed_lists, tf_gc.DiLoCo(4), [[0, 1], [2, 1]], [[0, 1], [2, 1]]
+                programs.mixed_lists, tf_gc.DiLoCo(4, start_step=1), lists, lists
             ):
                 self.assertIsInstance(error, ValueError)
                 self.assertIn("each variable must have one optimizer", str(error))
