@@ -83,8 +83,8 @@ inline absl::Status UnpackStatus(const char* error, int64_t bytes,
                                           error));
 }
 
-// Of the input `indices` and the values for them, on the CPU: fails if their numbers
-// differ, or if an index is not below `size`.
+// Of the input `indices` and the values for them, on the CPU: fails if their
+// numbers differ, or if an index is not below `size`.
 inline absl::Status CheckIndexed(const tensorflow::Tensor& indices,
                                  const tensorflow::Tensor& values,
                                  int64_t size) {
