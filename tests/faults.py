@@ -9,8 +9,8 @@ from absl.testing import parameterized
 
 from tests.waiting import wait_until
 
-# Of exchanges that are to end in vain; more than a busy machine lets one wait for a worker.
-TIMEOUT_SECONDS = 10
+# Of exchanges that are to end in vain; less than the 10 s after which TensorFlow misses heartbeats.
+TIMEOUT_SECONDS = 5
 # More than any limit of these tests, on a busy machine; docs/reliability.md says what is usual.
 LONG_SECONDS = 60.0
 
