@@ -578,11 +578,11 @@ class UnfuseGradientsOp : public OpKernel {
       }
     });
     if (is_dense) return;
-    ForEachIndex(
-        context, sizes_, indices[0], [&](int64_t i, int v, int64_t position) {
-          if (flags(v))
-            gradients[v][position] = FromFloat32<T>(totals[i] / divisor);
-        });
+    ForEachIndex(context, sizes_, indices[0],
+                 [&](int64_t i, int v, int64_t position) {
+                   if (!flags(v)) return;
+                   gradients[v][position] = FromFloat32<T>(totals[i] / divisor);
+                 });
   }
 
  private:
