@@ -64,7 +64,7 @@ std::vector<uint8_t> Body(const uint8_t** data,
 
 void CheckRefusal(const absl::Status& status) {
   Check(absl::IsDataLoss(status) || absl::IsFailedPrecondition(status) ||
-        absl::IsUnavailable(status));
+        absl::IsResourceExhausted(status) || absl::IsUnavailable(status));
 }
 
 constexpr int64_t kMaxBytes = 1 << 16;
