@@ -7,6 +7,7 @@ import functools
 import itertools
 import pathlib
 import weakref
+import zlib
 from typing import Any
 
 import numpy as np
@@ -414,8 +415,10 @@ class GradientReducer:
         return slots
 
     def _turn_counter(self, variables):
-        # Lists of variables that begin alike are told apart by their lengths.
-        return self._residuals.shared(variables[0], f"turns_{len(variables)}", (), tf.int64)
+        # Other lists may begin alike, as the last variable is in each where it has a gradient.
+        names = "\0".join(self._residuals.names(variables))
+        slot = f"turns_{zlib.crc32(names.encode()):08x}"
+        return self._residuals.shared(variables[0], slot, (), tf.int64)
 
     def _with_residuals(self, entries):
         """Returns the gradients of a bucket, and their residuals."""

@@ -238,6 +238,9 @@ class PrefixedSlots:
     def restorations(self):
         return self._residuals.restorations
 
+    def names(self, variables):
+        return self._residuals.names(variables)
+
     def local(self, variable, slot, *args):
         return self._residuals.local(variable, self._prefix + slot, *args)
 

@@ -145,8 +145,8 @@ def second_moments(compressor, shape, count):
     return slots, squares
 
 
-def every_other_step(compressor, shape, steps):
-    """Reduces two gradients in even steps, and the first one alone in odd ones.
+def in_turn(compressor, shape, lists, steps):
+    """Reduces lists of gradients in turn, each given by which variables have one.
 
     They are ones in a part of the rows that no other worker has, and zeros in all others.
 
@@ -155,25 +155,27 @@ def every_other_step(compressor, shape, steps):
     """
     policy = tf_gc.Policy(default=compressor, min_elements=0)
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=policy)
+    names = [f"variable_{index}" for index in range(len(lists[0]))]
     with strategy.scope():
-        variables = [tf.Variable(tf.zeros(shape), name=name) for name in ("first", "last")]
+        variables = [tf.Variable(tf.zeros(shape), name=name) for name in names]
     rows = shape[0] // strategy.num_replicas_in_sync
     own = np.zeros(shape, np.float32)
     own[rows * rank() : rows * (rank() + 1)] = 1
 
     @tf.function
-    def step(has_last):
+    def step(have_gradients):
         def replica_step():
-            gradients = [tf.constant(own), tf.constant(own) if has_last else None]
+            gradients = [tf.constant(own) if has_one else None for has_one in have_gradients]
             reduced = strategy.reduce_gradients(zip(gradients, variables, strict=True))
             return [gradient for gradient, _ in reduced if gradient is not None]
 
         return strategy.run(replica_step)
 
-    for number in range(steps):
-        step(number % 2 == 0)
+    turns = [lists[number % len(lists)] for number in range(steps)]
+    for have_gradients in turns:
+        step(have_gradients)
     residuals = [strategy.residuals.of(v).values[0].numpy() for v in variables]
-    given = [steps * own.sum(), steps // 2 * own.sum()]
+    given = [sum(of_variable) * own.sum() for of_variable in zip(*turns, strict=True)]
     return list(zip(given, [float(r.sum()) for r in residuals], strict=True))
 
 

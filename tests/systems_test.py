@@ -111,9 +111,16 @@ class UnitsTest(parameterized.TestCase):
 
 
 class TurnsTest(parameterized.TestCase):
-    @parameterized.parameters(tf_gc.LocalSteps(2), tf_gc.ARTopK(0.25), tf_gc.ScaleCom(4))
-    def test_variables_without_gradients_in_some_steps_have_their_turns(self, compressor):
-        for worker in shared_cluster(2).run(programs.every_other_step, compressor, (16, 16), 40):
+    @parameterized.product(
+        compressor=(tf_gc.LocalSteps(2), tf_gc.ARTopK(0.25), tf_gc.ScaleCom(4)),
+        lists=(
+            ((True, True), (True, False)),
+            # With the same number of variables, and the same last one.
+            ((True, False, True), (False, True, True)),
+        ),
+    )
+    def test_variables_without_gradients_in_some_steps_have_their_turns(self, compressor, lists):
+        for worker in shared_cluster(2).run(programs.in_turn, compressor, (16, 16), lists, 40):
             for given, waiting in worker:
                 self.assertLess(waiting, given / 2)
 
