@@ -13,8 +13,7 @@ from tf_gc import ops
 from tf_gc.adaptive import computation
 from tf_gc.adaptive.chooser import Chooser, System
 from tf_gc.adaptive.gain import gains
-from tf_gc.adaptive.leader import MOST_STEPS, Decision, Leader, Report
-from tf_gc.adaptive.links import LinkEstimator
+from tf_gc.adaptive.leader import KNOWN_STEPS, Decision, Leader, Report
 from tf_gc.adaptive.run_record import Bucket, RunRecord
 from tf_gc.branches import cond
 from tf_gc.compressors import THC, ThreeLC, Uncompressed
@@ -49,7 +48,7 @@ def make_timeline():
     It has one adaptation for each set of variables that have gradients in the same step.
     """
     with tf.init_scope():
-        return ops.timeline(MOST_STEPS + 4)
+        return ops.timeline(KNOWN_STEPS)
 
 
 class Adaptation:
@@ -60,7 +59,7 @@ class Adaptation:
     what: so all change to another plan in the same step. No gradient waits for any of this.
     """
 
-    def __init__(self, auto, squares, buckets, exchange, residuals, timeline):
+    def __init__(self, auto, squares, buckets, exchange, residuals, timeline, links):
         """Measures links and machine, and agrees on the first plan.
 
         All workers must call it at the same place.
@@ -72,6 +71,7 @@ class Adaptation:
           exchange: an `Exchange` of no variables.
           residuals: the strategy's `Residuals`.
           timeline: the optimizer's, from `make_timeline`.
+          links: the worker's, a `MeasuredLinks`.
 
         Raises:
           ValueError: op determinism is enabled.
@@ -88,7 +88,7 @@ class Adaptation:
         with tf.init_scope():
             bucket = ops.bucket(f"adaptation {next(_numbers)}", 1, "what to choose next")
             self._exchange = dataclasses.replace(exchange, bucket=bucket)
-            self._links = LinkEstimator()
+            self._links = links
             self._links.add(link_probe.probe(exchange.workers, exchange.timeout_seconds))
             self._leader = self._make_leader(auto, buckets) if exchange.rank == 0 else None
             self._plan = ops.plan(
@@ -212,8 +212,7 @@ class Adaptation:
 
     def _row(self):
         """Returns this worker's report and, on worker 0, what was decided."""
-        self._links.add(ops.network_samples().numpy())
-        network = self._links.network
+        network = self._links.update()
         known = (network.latency, network.bandwidth) if network else (np.nan, np.nan)
         before, self._restorations = self._restorations, self._residuals.restorations
         report = Report(*known, before != self._restorations)

@@ -1,13 +1,14 @@
 """Exchanges outside of steps that measure the network between the workers."""
 
 import itertools
+import threading
 
 import numpy as np
 from tf_gc.strategy import agreement
 
 from tf_gc import ops
 from tf_gc.adaptive.cost_model import Network
-from tf_gc.adaptive.links import FASTEST, theil_sen
+from tf_gc.adaptive.links import FASTEST, LinkEstimator, theil_sen
 
 # Growing until one takes too long; the longest comes three times, as TCP sends more slowly on a
 # connection that was idle.
@@ -19,6 +20,28 @@ _SHORT = 64  # the shortest that takes a second transfer, which is what samples 
 _LONG_SECONDS, _LONG_TIMES = 0.05, 2
 
 _numbers = itertools.count()
+
+
+class MeasuredLinks:
+    """A worker's links, as all exchanges of the process measure them.
+
+    `tf_gc.ops.network_samples` returns each sample once, so all who ask for them share what they
+    tell.
+    """
+
+    def __init__(self):
+        self._estimator = LinkEstimator()
+        self._lock = threading.Lock()
+
+    def add(self, samples: np.ndarray) -> None:
+        """Takes samples; see `LinkEstimator.add`."""
+        with self._lock:
+            self._estimator.add(samples)
+
+    def update(self) -> Network | None:
+        """Takes the samples of the exchanges since it was called last; returns the estimate."""
+        self.add(ops.network_samples().numpy())
+        return self._estimator.network
 
 
 def probe(workers: int, timeout_seconds: float) -> np.ndarray:

@@ -16,6 +16,7 @@ from absl import logging
 from tf_gc.strategy import agreement, second_moments
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.adaptation import Adaptation, make_timeline
+from tf_gc.strategy.link_probe import MeasuredLinks
 from tf_gc.strategy.norm_samples import NormSamples
 from tf_gc.strategy.statistics import Statistics, mean_squares, no_squares
 from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unwrap
@@ -106,6 +107,7 @@ class GradientReducer:
         self._adaptations = {}  # keys of the buckets, and whether squares are taken -> Adaptation
         self._records = collections.Counter()  # how many adaptations have asked for a file
         self._timelines = weakref.WeakValueDictionary()  # of an optimizer and an `Auto`
+        self._links = MeasuredLinks()
 
     def sample_norms(self):
         """Returns the `NormSamples` of what is traced from the first call on."""
@@ -386,6 +388,7 @@ class GradientReducer:
                 ),
                 self._residuals,
                 timeline,
+                self._links,
             )
         return self._adaptations[key]
 
@@ -545,7 +548,8 @@ def _are_used(entries, squares):
 def _decay(entries):
     """Returns how much is kept in this step of what units come from, the same for all variables."""
     choices = _choices(entries)
-    if not choices:
+    is_named = any(e.choice is None and e.compressor.units == "second_moment" for e in entries)
+    if is_named or not choices:
         return DECAY
     are_fresh = tf.reduce_all([choice.has_fresh_units for choice in choices])
     return tf.where(are_fresh, QUICK_DECAY, DECAY)

@@ -46,6 +46,11 @@ def _systems(auto):
             "record: nothing is measured while workers train with parameter servers, where Auto "
             f"chooses once; leave it out, got {auto.record!r}"
         )
+    if auto.ratios:
+        raise ValueError(
+            "ratios: parameter servers have no sparse systems to choose from; leave them out, got "
+            f"{auto.ratios!r}"
+        )
     systems = {}
     for system in auto.candidates(squares=True):
         if type(system) not in _NAMES:

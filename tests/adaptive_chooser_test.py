@@ -190,6 +190,22 @@ class ChooserTest(absltest.TestCase):
             self._train_on(chooser, systems, world, _FAST)
             self.assertEqual(chooser.plan.choices, (0,))
 
+    def test_links_that_come_back_have_the_ratio_that_was_settled_on_last(self):
+        systems = [_EXACT, _3LC, _RING, _TREE]
+        world = _World(None, [3_000_000], computation=0.05)
+        slow = Network(1e-3, 1e7)
+        chooser = Chooser(systems, world.sizes, 4, _RATIOS)
+        chooser.update(slow, gains=_GAINS)
+        self._train_on(chooser, systems, world, slow)
+        before = chooser.plan
+        chooser.update(slow, gains=[0.9] * len(_RATIOS))  # nearly all is in few values
+        self._train_on(chooser, systems, world, slow)
+        self.assertLess(chooser.plan.ratio, before.ratio)
+        self._train_on(chooser, systems, world, _FAST)
+        for _ in range(3):
+            self.assertEqual(self._train_on(chooser, systems, world, slow), 0)
+            self._train_on(chooser, systems, world, _FAST)
+
     def test_steps_tell_links_that_come_back_before_their_measurements_do(self):
         systems = [_EXACT, _3LC]
         world = _World(None, [3_000_000], computation=0.02)
@@ -382,7 +398,7 @@ class ChooserTest(absltest.TestCase):
         self.assertRegex(
             chooser.why,
             r"3LC \(sharded\); links of 10 Mbit/s and 1 ms; predicted exchanges: 3LC .* ms, "
-            r"uncompressed .* ms",
+            r"uncompressed .* ms; measured steps: .*3LC \(sharded\) .* ms",
         )
 
     def test_one_system_needs_no_choice(self):
@@ -394,22 +410,32 @@ class ChooserTest(absltest.TestCase):
 class LeaderTest(absltest.TestCase):
     _SYSTEMS = (_EXACT, _THC, _3LC)
 
-    def _train(self, world, chooser, steps, record=None, reported=1.0):
-        """Returns the choices of each step; reports have so much of the links' bandwidth."""
+    def _train(self, world, chooser, steps, record=None, reported=1.0, every=1, later=None):
+        """Returns the choices of each step; reports have so much of the links' bandwidth.
+
+        One step of `every` so many has the plan. In the second half the network is a later one.
+        """
         worker_0 = leader.Leader(chooser, record)
-        bandwidth = reported * world.network.bandwidth
-        own = leader.Report(world.network.latency, bandwidth, False)
-        times, now, due = np.zeros(leader.MOST_STEPS + 4), 1.0, 0
+        times, now, due = np.zeros(leader.KNOWN_STEPS), 1.0, 0
+        own_times = np.zeros_like(times)
         self.decisions = []
         choices, used = (0,), []
         for step in range(steps):
+            if later and step == steps // 2:
+                world.network = later
+            bandwidth = reported * world.network.bandwidth
+            own = leader.Report(world.network.latency, bandwidth, False)
             times[step % times.size] = now
+            if step % every:
+                now += world.computation
+                continue
+            own_times[step % times.size] = now
             now += world.seconds(self._SYSTEMS, choices, None)
             used.append(choices)
             if step < due:
                 continue
             decision, next_choices = worker_0.decision() or (None, choices)
-            worker_0.hear(step, [own] * 4, np.zeros([4, 0]), times)
+            worker_0.hear(step, [own] * 4, np.zeros([4, 0]), times, own_times)
             choices = tuple(next_choices)
             due = step + (decision.steps if decision else 1)
             self.decisions += [decision] if decision else []
@@ -424,6 +450,14 @@ class LeaderTest(absltest.TestCase):
         for plan, seconds in chooser.measured().items():
             expected = world.seconds(self._SYSTEMS, plan.choices, plan.ratio)
             np.testing.assert_allclose(seconds, expected, rtol=1e-6)
+
+    def test_a_plan_of_few_of_the_steps_is_changed_with_the_links(self):
+        for every in (1, 7, 30):
+            world = _World(_FAST, [10_000], computation=2e-3)
+            chooser = Chooser(self._SYSTEMS, world.sizes, 4)
+            used = self._train(world, chooser, 4000 * every, every=every, later=_SLOW)
+            self.assertEqual(used[len(used) // 2], (0,))
+            self.assertEqual(used[-1], (2,))
 
     def test_links_that_are_reported_as_too_slow_do_not_make_it_begin_anew_for_ever(self):
         for reported in (0.3, 0.1):
@@ -528,6 +562,8 @@ class ServersTest(absltest.TestCase):
             self._chosen(two)
         with self.assertRaisesRegex(ValueError, "record: .* got 'run.json'"):
             self._chosen(tf_gc.Auto(record="run.json"))
+        with self.assertRaisesRegex(ValueError, "ratios: .* got .0.01,"):
+            self._chosen(tf_gc.Auto(ratios=(0.01,)))
 
     def test_a_link_of_which_only_the_latency_is_seen_has_a_network(self):
         with mock.patch.object(server_links, "_pull_seconds", return_value=0.2):
@@ -544,8 +580,11 @@ class ServersTest(absltest.TestCase):
     def test_servers_share_what_workers_send(self):
         _, of_one = self._best(1e5)
         _, of_two = self._best(1e5, servers=2)
+        _, of_many = self._best(1e5, servers=8)
         self.assertAlmostEqual(of_one["uncompressed"], 4 * 64 / 1e5, places=5)
         self.assertAlmostEqual(of_two["uncompressed"], 2 * 64 / 1e5, places=5)
+        # Each worker has a link of its own.
+        self.assertAlmostEqual(of_many["uncompressed"], 64 / 1e5, places=5)
 
 
 if __name__ == "__main__":

@@ -218,6 +218,32 @@ def _ancestors(op):
     return found
 
 
+def bandwidths_of_several(compression, bandwidth):
+    """Returns what each `Auto` knows in the end, after samples of so many bits a second."""
+    known = {}
+
+    def update(chooser, network, *args):
+        known[chooser] = network.bandwidth
+        return Chooser.update(chooser, network, *args)
+
+    recording = type("Recording", (Chooser,), {"update": update})
+    samples = [[[size, 8 * size / bandwidth, 1]] * 4 for size in (1 << 20, 1 << 21)]
+    patch = unittest.mock.patch
+    with (
+        patch("tf_gc.strategy.adaptation.Chooser", recording),
+        patch.multiple(leader, _TRYING_SECONDS=0, _SECONDS=0, _LEAST_STEPS=1),
+    ):
+        _, variables, step = _reduction(compression, 0, "float32")
+        gradients = tuple(tf.zeros(v.shape) for v in variables)
+        step(gradients)
+        left = [np.reshape(samples, [-1, 3])]
+        take = lambda: tf.constant(left.pop() if left else np.zeros([0, 3]))  # noqa: E731
+        with patch.object(link_probe.ops, "network_samples", take):
+            for _ in range(4):
+                step(gradients)
+    return list(known.values())
+
+
 def second_moments(compression, steps, script, settled, zero_columns=0):
     """Returns by step the second moments of reduced gradients, what units come from, and these."""
     with _scripted(script, settled):
@@ -242,10 +268,10 @@ def reduce_without_pymoo(rank_without):
 
 class _Liar:
     def __init__(self, latency, bandwidth):
-        self.network = Network(latency, bandwidth)
+        self._network = Network(latency, bandwidth)
 
-    def add(self, samples):
-        del samples
+    def update(self):
+        return self._network
 
 
 def gradient_sums(steps):

@@ -105,6 +105,12 @@ class StepsTest(parameterized.TestCase):
         self.assertLess(bits["a"], 2)
         self.assertGreater(bits["b"], 5)
 
+    def test_several_know_the_same_links(self):
+        policy = tf_gc.Policy(default=_ALL, rules={"a": tf_gc.Auto(systems=(None, tf_gc.THC()))})
+        known, _ = shared_cluster(2).run(programs.bandwidths_of_several, policy, 1e6)
+        self.assertLen(known, 2)
+        np.testing.assert_allclose(known, 1e6, rtol=0.01)
+
     def test_before_the_start_step_sums_are_exact(self):
         auto = tf_gc.Auto(systems=(tf_gc.ThreeLC(),), start_step=4)
         for worker in shared_cluster(2).run(programs.reduce_steps, auto, 4):
@@ -200,6 +206,13 @@ class StepsTest(parameterized.TestCase):
         self.assertAlmostEqual(weight, 1 - decay**8, delta=1e-5)
         moved = (after - before) / (statistics - before)
         self.assertAlmostEqual(np.median(moved), (1 - decay) / weight, delta=1e-4)
+
+    def test_units_of_a_system_that_is_named_are_none_of_its_business(self):
+        auto = tf_gc.Auto(systems=(tf_gc.THC(), tf_gc.ThreeLC()))
+        policy = tf_gc.Policy(default=auto, rules={"kernel": tf_gc.ThreeLC()}, min_elements=0)
+        script = [([0], None)]
+        _, slots, _ = shared_cluster(2).run(programs.second_moments, policy, 8, script, True)[0]
+        self.assertAlmostEqual(slots[-1][-1], 1 - 0.99**8, delta=1e-5)
 
     def test_statistics_are_sent_in_steps_that_use_them(self):
         auto = tf_gc.Auto(systems=(None, tf_gc.ThreeLC()))

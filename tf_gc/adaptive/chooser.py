@@ -100,6 +100,10 @@ class _Trial:
         """Returns the median of the plan's steps; None if there are none."""
         return statistics.median(self.steps[plan]) if plan in self.steps else None
 
+    def has_other_ratio(self, plan: Plan) -> bool:
+        """Whether a plan is that which was chosen, with another ratio."""
+        return plan.choices == self.plan.choices and plan.ratio != self.plan.ratio
+
 
 class Chooser:
     """Finds the plan with the shortest steps.
@@ -177,7 +181,8 @@ class Chooser:
             self._seen = self._as_seen(network, seconds, used)
         # Without steps to correct it, as after each change of plan, it may seem another one.
         network = self._seen or network
-        if self.is_settled:
+        was_settled = self.is_settled
+        if was_settled:
             self._settled_steps += len(seconds)
         else:
             self._tried_steps += len(seconds)
@@ -193,10 +198,14 @@ class Chooser:
             of_ratios = self._seconds_of_ratios(self._network)
             self._ratio = self._search.update(self._network, self._gains, of_ratios)
         predicted = self._predict(network)
-        self._move_to(recalled or self._best_of(predicted), network, predicted)
+        plan = recalled or self._best_of(predicted)
+        if plan != self.plan or self.is_settled > was_settled:
+            self.plan = plan
+            self.why = self._explain(network, predicted)
         if self.is_settled:
             self._remember(self.measured()[self.plan])
-            self._trial = self._trial or self._ended_trial()
+            if self._trial is None or self._trial.has_other_ratio(self.plan):
+                self._trial = self._ended_trial()
         return self.plan
 
     def measured(self) -> dict[Plan, float]:
@@ -431,9 +440,8 @@ class Chooser:
             for choice, size in zip(plan.choices, self._sizes, strict=True)
         )
 
-    def _move_to(self, plan, network, predicted):
-        if plan == self.plan:
-            return
+    def _explain(self, network, predicted):
+        """Returns in words what the plan is, and what speaks for it."""
         measured = [
             f"{self.describe(p)} {1e3 * seconds:.3g} ms" for p, seconds in self.measured().items()
         ]
@@ -441,12 +449,11 @@ class Chooser:
             f"{self.describe(p)} {1e3 * seconds:.3g} ms"
             for p, seconds in sorted(predicted.items(), key=lambda item: item[1])
         ]
-        self.why = (
-            f"{self.describe(plan)}; links of {network.bandwidth / 1e6:.3g} Mbit/s and "
+        return (
+            f"{self.describe(self.plan)}; links of {network.bandwidth / 1e6:.3g} Mbit/s and "
             f"{1e3 * network.latency:.3g} ms; predicted exchanges: {', '.join(expected)}; "
             f"measured steps: {', '.join(measured) or 'none yet'}"
         )
-        self.plan = plan
 
 
 def _seconds(costs, choices):

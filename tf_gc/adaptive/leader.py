@@ -17,7 +17,9 @@ from tf_gc.adaptive.run_record import ControlPoint, RunRecord
 # From one exchange of reports to the next, while plans are tried, and later: a plan is left two
 # reports after the step that tells enough of it.
 _TRYING_SECONDS, _SECONDS = 0.15, 0.6
-_FIRST_STEPS, MOST_STEPS = 3, 60  # the first: while it is not known how long steps take
+_FIRST_STEPS, _MOST_STEPS = 3, 60  # the first: while it is not known how long steps take
+# That are looked back on. Reports wait for a step of their plan, of which not every one is.
+KNOWN_STEPS = 2 * _MOST_STEPS
 _LEAST_STEPS = 4  # between reports, when nothing is tried, however long steps are
 _REPORTS_PER_GAIN = 10
 
@@ -65,7 +67,7 @@ class Leader:
         self._reports = 0
         self._began = time.monotonic()
         self._logged = None  # the plan that was
-        self._recorded = None
+        self._recorded = None  # why the last plan was taken
         self._heard = 0  # the step of the last reports
         self._typical = None  # seconds of a step
         # What is decided is told with the next reports, and done from the next step on.
@@ -115,7 +117,7 @@ class Leader:
 
         The first step of a plan does not count, nor what was left of the one before.
         """
-        if not 0 <= step - self._heard <= MOST_STEPS:  # another part of the training
+        if not 0 <= step - self._heard < times.size:  # another part of the training
             self._plans = collections.deque([(step, self._told)], maxlen=3)
             return [], self._told
         first, used = next((p for p in reversed(self._plans) if p[0] < step), self._plans[0])
@@ -140,7 +142,7 @@ class Leader:
         apart, least = (_SECONDS, _LEAST_STEPS) if is_settled else (_TRYING_SECONDS, 1)
         steps = apart / self._typical if self._typical else _FIRST_STEPS
         decision = Decision(
-            steps=round(min(max(steps, least), MOST_STEPS)),
+            steps=round(min(max(steps, least), _MOST_STEPS)),
             is_restored=any(report.is_restored for report in reports),
             is_settled=is_settled,
             wants_gain=self._reports % _REPORTS_PER_GAIN == 1,
@@ -169,9 +171,9 @@ class Leader:
             choices=chooser.plan.choices,
             ratio=chooser.plan.ratio,
             gain=chooser.gain,
-            why=None if chooser.plan == self._recorded else chooser.why,
+            why=None if chooser.why == self._recorded else chooser.why,
         )
-        self._recorded = chooser.plan
+        self._recorded = chooser.why
         try:
             self._record.append(point)
         except OSError as error:  # a full disk is no reason to end the training

@@ -20,10 +20,11 @@ def best_for_servers(
 ) -> tuple[str, dict[str, float]]:
     """Returns the system to use, and what each takes.
 
-    All workers share the links of the servers, of which each has its part of the model: for a
-    value of the model, an update of N workers and S servers takes
+    All workers share the links of the servers, of which each has its part of the model, and each
+    worker's own link carries all of the model: for a value of the model, an update of N workers and
+    S servers takes
 
-        N / S (push + pull) beta + computation
+        max(1, N / S) (push + pull) beta + computation
 
     seconds. Latencies are the same for all systems.
 
@@ -38,8 +39,9 @@ def best_for_servers(
       The name, and by name the seconds for a value.
     """
     computation = seconds_per_value(rates, max(workers, 2))
+    models = max(1, workers / servers)  # that the busiest links carry
     seconds = {
-        system: workers / servers * sum(_BITS[system]) / network.bandwidth + computation[system]
+        system: models * sum(_BITS[system]) / network.bandwidth + computation[system]
         for system in systems
     }
     least = min(seconds.values())
