@@ -244,11 +244,11 @@ def bandwidths_of_several(compression, bandwidth):
     return list(known.values())
 
 
-def second_moments(compression, steps, script, settled, zero_columns=0):
+def second_moments(compression, steps, script, settled, zero_columns=0, **kwargs):
     """Returns by step the second moments of reduced gradients, what units come from, and these."""
     with _scripted(script, settled):
         results = second_moment_programs.steps_with_second_moments(
-            compression, steps, zero_columns=zero_columns
+            compression, steps, zero_columns=zero_columns, **kwargs
         )
     return results["moments"], results["slots"], results["reduced"]
 

@@ -210,8 +210,10 @@ class StepsTest(parameterized.TestCase):
     def test_units_of_a_system_that_is_named_are_none_of_its_business(self):
         auto = tf_gc.Auto(systems=(tf_gc.THC(), tf_gc.ThreeLC()))
         policy = tf_gc.Policy(default=auto, rules={"kernel": tf_gc.ThreeLC()}, min_elements=0)
-        script = [([0], None)]
-        _, slots, _ = shared_cluster(2).run(programs.second_moments, policy, 8, script, True)[0]
+        arguments = (policy, 8, [([0], None)], True)
+        _, slots, _ = shared_cluster(2).run(
+            programs.second_moments, *arguments, names=("kernel", "other")
+        )[0]
         self.assertAlmostEqual(slots[-1][-1], 1 - 0.99**8, delta=1e-5)
 
     def test_statistics_are_sent_in_steps_that_use_them(self):
