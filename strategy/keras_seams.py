@@ -97,7 +97,8 @@ def _reduce_with_strategy(reduction):
         ):
             return reduction(optimizer, grads_and_vars)
         grads_and_vars = list(grads_and_vars)
-        if getattr(optimizer, "_is_wrapped_by_loss_scale_optimizer", False):  # of tf_keras
+        is_scaled = getattr(optimizer, "_is_wrapped_by_loss_scale_optimizer", False)  # of tf_keras
+        if is_scaled and strategy.num_replicas_in_sync > 1:
             grads_and_vars = _all_or_none(grads_and_vars)
         squares = second_moments.are_used_by(optimizer)
         reduced = strategy.reduce_gradients(

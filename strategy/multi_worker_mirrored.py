@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_gc.strategy import agreement, keras_seams, second_moments
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.collective_keys import count_in_graphs
-from tf_gc.strategy.gradients import sum_of_replicas, with_values
+from tf_gc.strategy.gradients import sum_of_replicas
 from tf_gc.strategy.local_training import LocalTraining
 from tf_gc.strategy.norm_samples import NormSamples
 from tf_gc.strategy.peers import wait_for_peers
@@ -410,10 +410,9 @@ def _is_running():
 def _reduce_replicas(strategy, reducer, gradients, variables, reduce_op, **kwargs):
     """Adds up a worker's replicas, then the workers; every replica gets a copy."""
     replicas = strategy.num_replicas_in_sync / strategy.extended._num_workers
-    totals = [sum_of_replicas(strategy, gradient) for gradient in gradients]
+    divisor = replicas if reduce_op == "MEAN" else 1
+    totals = [sum_of_replicas(strategy, gradient, divisor) for gradient in gradients]
     variables = [strategy.experimental_local_results(v)[0] for v in variables]
-    if reduce_op == "MEAN":
-        totals = [with_values(total, lambda values: values / replicas) for total in totals]
     reduced = reducer.reduce(totals, variables, reduce_op, **kwargs)
     copies = []
     for device in strategy.extended.worker_devices:

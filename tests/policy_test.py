@@ -103,7 +103,13 @@ class PolicyTest(parameterized.TestCase):
         self.assertEqual(policy.compressor_for("bias", tf.TensorShape([3])), tf_gc.ThreeLC(1.5))
 
     @parameterized.parameters(
-        ({"min_elements": -1}, "min_elements"),
+        ({"min_elements": -1}, "min_elements must be 0 or more, got -1"),
+        ({"min_elements": float("nan")}, "min_elements must be 0 or more, got nan"),
+        ({"min_elements": "1024"}, "min_elements must be 0 or more, got '1024'"),
+        ({"compress_vectors": "no"}, "compress_vectors must be True or False, got 'no'"),
+        ({"sparse_as_dense": 1}, "sparse_as_dense must be True or False, got 1"),
+        ({"rules": [("a", None)]}, "rules must be a dict"),
+        ({"rules": {1: None}}, "rules: 1 is no regular expression"),
         ({"default": "3lc"}, "default"),
         ({"rules": {"(": None}}, "regular expression"),
         ({"rules": {"a": 3}}, r"rules\['a'\]"),

@@ -54,6 +54,23 @@ def replica_gradient(step, worker, replica):
     return gaussian(step, worker=REPLICAS * worker + replica)
 
 
+def reduce_value(value, reduce_op, dtype="float32", is_shared=False):
+    """Reduces one value, which all replicas have, perhaps as one tensor; returns what it becomes."""
+    with _replicas():
+        strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([1], dtype), name="variable")
+    shared = tf.constant([value], dtype)
+
+    @tf.function
+    def replica_step():
+        gradient = shared if is_shared else tf.identity(shared)
+        return strategy.reduce_gradients([(gradient, variable)], reduce_op)[0][0]
+
+    reduced = strategy.run(replica_step)
+    return float(_copies(strategy, reduced)[0][0])
+
+
 def reduce_steps(compression, reduce_op, steps):
     """Reduces Gaussian gradients; returns what each replica got, and the residual after it."""
     with _replicas():

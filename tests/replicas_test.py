@@ -42,6 +42,15 @@ class ReductionTest(parameterized.TestCase):
         left = left if reduce_op == "SUM" else left * REPLICAS
         np.testing.assert_allclose(factor * delivered[:, 0].sum(0) + left, put_in, atol=2e-4)
 
+    def test_means_of_what_no_sum_can_be(self):
+        for mean in _cluster(2).run(programs.reduce_value, 4e4, "MEAN", "float16"):
+            self.assertAlmostEqual(mean / 4e4, 1, delta=0.001)
+
+    @parameterized.parameters(("SUM", 4), ("MEAN", 1))
+    def test_a_tensor_that_replicas_share_counts_for_each(self, reduce_op, count):
+        results = _cluster(2).run(programs.reduce_value, 1.0, reduce_op, is_shared=True)
+        self.assertEqual(results, [count, count])
+
     @parameterized.parameters(("SUM", 1), ("MEAN", 4))
     def test_rows_of_all_replicas_are_added_up(self, reduce_op, divisor):
         for copies in _cluster(2).run(programs.reduce_rows, reduce_op):

@@ -30,6 +30,12 @@ def integer(name: str, value: int, low: int, high: int | None = None, other: str
         raise ValueError(f"{name} must be {other}an integer, {allowed}, got {value!r}")
 
 
+def boolean(name: str, value: bool) -> None:
+    """Raises ValueError unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
 def choice(name: str, value, choices: tuple) -> None:
     """Raises ValueError unless `value` is one of `choices`; 4.0 is not the integer 4."""
     is_float = isinstance(value, numbers.Number) and not isinstance(value, numbers.Integral)

@@ -41,6 +41,7 @@ class OuterSGD:
     def __post_init__(self):
         checks.number("learning_rate", self.learning_rate, "greater than 0", lambda rate: rate > 0)
         checks.number("momentum", self.momentum, "in [0, 1)", lambda m: 0 <= m < 1)
+        checks.boolean("nesterov", self.nesterov)
 
     def update(
         self, theta: tf.Tensor, gradient: tf.Tensor, momentum: tf.Tensor

@@ -7,6 +7,7 @@ from typing import Literal
 
 import tensorflow as tf
 
+from tf_gc import checks
 from tf_gc.compressors import Auto, Compressor, EmbeddingRows
 
 __all__ = ["Policy"]
@@ -49,13 +50,19 @@ class Policy:
     embeddings: EmbeddingRows | None = None
 
     def __post_init__(self):
-        if self.min_elements < 0:
-            raise ValueError(f"min_elements must not be negative, got {self.min_elements}")
+        checks.number("min_elements", self.min_elements, "0 or more", lambda count: count >= 0)
+        checks.boolean("compress_vectors", self.compress_vectors)
+        checks.boolean("sparse_as_dense", self.sparse_as_dense)
         _check_compressor("default", self.default)
+        if not isinstance(self.rules, Mapping):
+            raise ValueError(
+                "rules must be a dict, from regular expressions to compressors or None, got "
+                f"{self.rules!r}"
+            )
         for pattern, compressor in self.rules.items():
             try:
                 re.compile(pattern)
-            except re.error as error:
+            except (re.error, TypeError) as error:
                 raise ValueError(f"rules: {pattern!r} is no regular expression: {error}") from error
             _check_compressor(f"rules[{pattern!r}]", compressor)
         if not isinstance(self.embeddings, EmbeddingRows | None):

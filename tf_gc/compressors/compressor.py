@@ -56,6 +56,11 @@ class Compressor(abc.ABC):
         checks.integer("start_step", self.start_step, 0)
         by_optimizer = ("auto",) if type(self).units == "auto" else ()
         checks.choice("units", self.units, (*by_optimizer, "gradient", "second_moment"))
+        for field in dataclasses.fields(self):
+            if field.type is bool:
+                checks.boolean(field.name, getattr(self, field.name))
+            elif field.name == "seed":
+                checks.integer("seed", self.seed, -(1 << 63), (1 << 63) - 1)
 
     def slot_shapes(self, shape: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:
         """Returns the shapes of a variable's slots, by name; all are zero at first."""

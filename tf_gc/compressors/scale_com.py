@@ -59,7 +59,6 @@ class ScaleCom(FusedCompressor):
         super().__post_init__()
         checks.integer("chunk", self.chunk, 1)
         sparse.check_overshoot(self.overshoot)
-        checks.choice("strided", self.strided, (False, True))
         schedules.check("beta", self.beta, "in (0, 1]", lambda b: 0 < b <= 1)
 
     def reduce(self, values, exchange):
