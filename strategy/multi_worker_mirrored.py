@@ -182,6 +182,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         reduce_op: str | tf.distribute.ReduceOp = "SUM",
         with_second_moments: bool = False,
         momentum: float = 0.0,
+        first_moments: tuple[Sequence[tf.Variable | None], tf.Tensor | float] | None = None,
     ) -> list[tuple[Gradient | None, Any]]:
         """Adds up gradients over all replicas, compressed as the policy says.
 
@@ -201,6 +202,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             squares of compressed ones, and what is "auto" in compressors is so.
           momentum: beta of such an optimizer's momentum, m <- beta m + (1 - beta) g,
             in [0, 1), Adam's beta_1; for compressors with `prediction="auto"`.
+          first_moments: of such an optimizer, m of each variable before this step, or
+            None, in the pairs' order, and its weight, 1 - beta^t after t steps: what
+            workers agree in, which their own squares do not tell.
 
         Returns:
           A list of (reduced gradient, variable) pairs in the same order, with
@@ -244,6 +248,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
                 counter=self._counter([variable for _, variable in pairs]),
                 with_second_moments=with_second_moments,
                 momentum=momentum,
+                first_moments=first_moments and _part_of(first_moments, handled),
             )
             reduced.update(zip(handled, results, strict=True))
         if others:
@@ -406,14 +411,27 @@ def _is_running():
     return internals.context()._collective_ops_server_def is not None
 
 
+def _part_of(first_moments, indices):
+    moments, weight = first_moments
+    return [moments[index] for index in indices], weight
+
+
 @tf.autograph.experimental.do_not_convert
-def _reduce_replicas(strategy, reducer, gradients, variables, reduce_op, **kwargs):
+def _reduce_replicas(
+    strategy, reducer, gradients, variables, reduce_op, first_moments=None, **kwargs
+):
     """Adds up a worker's replicas, then the workers; every replica gets a copy."""
+    if first_moments:
+        first_moments = tf.nest.map_structure(
+            lambda value: strategy.experimental_local_results(value)[0], first_moments
+        )
     replicas = strategy.num_replicas_in_sync / strategy.extended._num_workers
     divisor = replicas if reduce_op == "MEAN" else 1
     totals = [sum_of_replicas(strategy, gradient, divisor) for gradient in gradients]
     variables = [strategy.experimental_local_results(v)[0] for v in variables]
-    reduced = reducer.reduce(totals, variables, reduce_op, **kwargs)
+    reduced = reducer.reduce(
+        totals, variables, reduce_op, first_moments=first_moments, **kwargs
+    )
     copies = []
     for device in strategy.extended.worker_devices:
         with tf.device(device):

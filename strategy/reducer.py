@@ -18,7 +18,7 @@ from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.adaptation import Adaptation, make_timeline
 from tf_gc.strategy.link_probe import MeasuredLinks
 from tf_gc.strategy.norm_samples import NormSamples
-from tf_gc.strategy.statistics import Statistics, mean_squares, no_squares
+from tf_gc.strategy.statistics import Statistics, mean_squares, mean_squares_or_0, no_squares
 from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unwrap
 
 from tf_gc import ops
@@ -46,6 +46,7 @@ class _Entry:
     compressor: Compressor
     units: tf.Tensor | None = None
     squares: tf.Tensor | None = None  # statistics of this worker's gradient
+    first_moment: tf.Variable | None = None
     choice: Choice | None = None
 
 
@@ -127,7 +128,14 @@ class GradientReducer:
         return variable._unique_id in self._shared
 
     def reduce(
-        self, gradients, variables, reduce_op, counter, with_second_moments=False, momentum=0.0
+        self,
+        gradients,
+        variables,
+        reduce_op,
+        counter,
+        with_second_moments=False,
+        momentum=0.0,
+        first_moments=None,
     ):
         """Returns the reduced gradients, on the worker's CPU.
 
@@ -141,20 +149,25 @@ class GradientReducer:
           with_second_moments: whether reduced gradients get second moments, where
             their compressors share them: the optimizer squares gradients.
           momentum: the optimizer's (`Compressor.for_optimizer`).
+          first_moments: the optimizer's m of each variable, or None, and their weight; None if
+            it has none.
         """
+        moments, weight = first_moments or ([None] * len(variables), 1.0)
         entries = [
             self._entry(gradient, variable, with_second_moments, momentum)
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
+        for entry, moment in zip(entries, moments, strict=True):
+            entry.first_moment = moment
         with tf.device(self._device):
             self._steps.assign_add(1)
         step = self._residuals.count_step(counter)
         options = (reduce_op, step, with_second_moments)
         optimizer = unwrap(counter)._unique_id
         with self._adapted(entries, step, with_second_moments, optimizer):
-            return self._reduce_with_statistics(entries, *options)
+            return self._reduce_with_statistics(entries, weight, *options)
 
-    def _reduce_with_statistics(self, entries, *options):
+    def _reduce_with_statistics(self, entries, weight, *options):
         """Returns the reduced gradients, with second moments where they are wanted."""
         reduce_op, step, with_second_moments = options
         shared = [entry for entry in entries if self._shares(entry, with_second_moments)]
@@ -197,9 +210,13 @@ class GradientReducer:
                 # Where noise dominates, the sum of N gradients has the sum of their second moments.
                 factor = 1.0 if reduce_op == "SUM" else 1 / self._workers**2
                 sums = [reduced[entries.index(entry) - 1] for entry in shared]
+                # The sum of N gradients has N (N - 1) |E g|^2 more than the sum of their squares;
+                # N E g is the first moment of sums, N times that of means.
+                scale = tf.math.divide_no_nan((1 - 1 / self._workers) / factor, weight**2)
+                agreed = scale * mean_squares_or_0([e.first_moment for e in shared], variables)
 
                 def shared_moments():
-                    moments = statistics.second_moments(of_squares, factor)
+                    moments = statistics.second_moments(of_squares, factor, agreed)
                     has_zeros = tf.reduce_any(tf.equal(of_squares, 0))
                     return [
                         _second_moment(*of_variable, step, has_zeros)

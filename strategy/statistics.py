@@ -57,10 +57,18 @@ class Statistics:
             ops.update_second_moments(measured, self._slots, scale, decay, corrected)
         return tf.constant(True)  # for a branch
 
-    def second_moments(self, statistics, factor):
-        """Returns second moments of the variables' shapes from what `mean_squares` have become."""
+    def second_moments(self, statistics, factor, agreed):
+        """Returns second moments of the variables' shapes.
+
+        Args:
+          statistics: what `mean_squares` have become.
+          factor: of what comes of them.
+          agreed: to add to statistics, float32, but where there was no gradient.
+        """
+        both = tf.cast(statistics, tf.float32) + agreed
+        both = tf.where(tf.equal(statistics, 0), 0.0, both)
         shapes = [v.shape for v in self.variables]
-        return ops.second_moments(statistics, factor, self._rows, shapes)
+        return ops.second_moments(tf.cast(both, statistics.dtype), factor, self._rows, shapes)
 
 
 def mean_squares(gradients, variables):
@@ -72,6 +80,19 @@ def mean_squares(gradients, variables):
         ops.mean_squares([gradient], [_matrix_shape(variable)[0]])
         for gradient, variable in zip(gradients, variables, strict=True)
     ]
+
+
+def mean_squares_or_0(tensors, variables):
+    """Returns the statistics of all, joined, in float32; zeros for None."""
+    return tf.concat(
+        [
+            tf.zeros([sum(_matrix_shape(variable))])
+            if tensor is None
+            else tf.cast(ops.mean_squares([tensor], [_matrix_shape(variable)[0]]), tf.float32)
+            for tensor, variable in zip(tensors, variables, strict=True)
+        ],
+        0,
+    )
 
 
 def no_squares(variables):

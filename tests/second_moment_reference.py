@@ -7,6 +7,11 @@ _BFLOAT16 = tf.bfloat16.as_numpy_dtype
 _SMALLEST_UNIT = 1e-6
 
 
+def to_bfloat16(values):
+    """Returns values in float32, rounded to bfloat16."""
+    return np.asarray(values).astype(_BFLOAT16).astype(np.float32)
+
+
 def _add_up(parts):
     """The sum of arrays, one after the other, in their type."""
     total = parts[0].copy()
@@ -44,8 +49,8 @@ def statistics(gradients, rows, scale=1.0):
       rows: of their matrix.
       scale: 1 over the number of workers for their mean, whose sum is rounded.
     """
-    sent = [mean_squares(g, rows).astype(_BFLOAT16).astype(np.float32) for g in gradients]
-    return np.float32(scale) * _add_up(sent).astype(_BFLOAT16).astype(np.float32)
+    sent = [to_bfloat16(mean_squares(g, rows)) for g in gradients]
+    return np.float32(scale) * to_bfloat16(_add_up(sent))
 
 
 def _mean(values):
