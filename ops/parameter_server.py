@@ -303,6 +303,7 @@ def encode_push(
     sparse_shapes,
     row_bits=0,
     row_start_step=0,
+    row_seed=0,
     channel=0,
     name=None,
 ):
@@ -330,6 +331,7 @@ def encode_push(
         index are added up, and packed, as in `pack_rows`: 2, 3, 4, 5, 8 or 32.
       row_start_step: int, how many updates the model has seen when fewer bits than
         32 are used at first.
+      row_seed: int, of what is drawn for fewer bits.
       channel: int, which rounds the push belongs to: those of one of several
         optimizers.
       name: Name of the op.
@@ -354,6 +356,7 @@ def encode_push(
         sparse_shapes=sparse_shapes,
         row_bits=row_bits,
         row_start_step=row_start_step,
+        row_seed=row_seed,
         channel=channel,
         name=name,
     )

@@ -143,6 +143,7 @@ class _Part:
                 sparse_shapes=[entry.shape for _, _, entry in self._sparse],
                 row_bits=self._embeddings.bits if self._embeddings else 0,
                 row_start_step=self._embeddings.start_step if self._embeddings else 0,
+                row_seed=self._embeddings.seed if self._embeddings else 0,
                 channel=self._channel,
             )
             pieces = message_pieces.count(

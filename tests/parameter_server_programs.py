@@ -7,6 +7,7 @@ import collections
 import functools
 import gc
 import importlib
+import itertools
 import os
 import pathlib
 import sys
@@ -155,6 +156,12 @@ def push_in_turn(count, shapes=(_SHAPE,), **kwargs):
     names = [f"variable_{i}" for i in range(len(shapes))]
     residuals = [loop.strategy.residuals.total(name).numpy() for name in names]
     return read, loop.values, residuals, loop.strategy.traffic.as_dict()
+
+
+def push_in_turn_as_a_first_strategy(*args, **kwargs):
+    """As `push_in_turn` in a program that has made no variables before, which are numbered."""
+    with mock.patch.object(parameter_server, "variable_ids", itertools.count()):
+        return push_in_turn(*args, **kwargs)
 
 
 class TwoRunsLoop(Loop):

@@ -83,6 +83,15 @@ class PushAndPullTest(parameterized.TestCase):
         pushed = total([programs.gaussian([step, 0]) for step in range(20)])
         np.testing.assert_allclose(residual - value, pushed, rtol=0, atol=2e-4)
 
+    def test_the_seed_decides_what_is_random(self):
+        program = programs.push_in_turn_as_a_first_strategy
+        first, again, other = (
+            shared_cluster(1).run(program, 5, compression=tf_gc.THC(seed=seed))[1][0]
+            for seed in (5, 5, 6)
+        )
+        np.testing.assert_array_equal(first, again)
+        self.assertTrue(np.any(first != other))
+
     @parameterized.parameters(
         (tf_gc.ThreeLC(1.0), 1 / 2),
         (tf_gc.Int8(), 1 / 254),

@@ -89,8 +89,8 @@ Tensor DecodeIndices(const ThcQuantizer& quantizer, int64_t n,
 
 }  // namespace
 
-LocalModel::LocalModel(Clock clock)
-    : clock_(std::move(clock)), number_(RandomNumber()) {}
+LocalModel::LocalModel(uint64_t worker, Clock clock)
+    : clock_(std::move(clock)), worker_(worker), number_(RandomNumber()) {}
 
 // ---- Pulls
 
@@ -451,7 +451,8 @@ Tensor LocalModel::Quantize(const DenseGradient& gradient, const Tensor& t,
   Tensor body = NewBytes(head + ThcIndicesSize(spec, n));
   std::copy_n(norms.tensor_data().data(), head, BytesOf(&body));
   uint8_t* const indices = BytesOf(&body) + head;
-  quantizer.Quantize(FloatsOf(t), number_ + pushes_, indices, parallel_for);
+  quantizer.Quantize(FloatsOf(t), MixBits(worker_) + pushes_, indices,
+                     parallel_for);
   variable->residual.reset();
   if (gradient.codec->feedback) {
     Tensor residual = DecodeIndices(quantizer, n, indices, parallel_for);
@@ -480,7 +481,9 @@ void LocalModel::EncodeSparse(const SparseGradient& gradient,
     return;
   }
   const int bits = step_ < gradient.start_step ? kExactBits : gradient.bits;
-  const kernels::Seed seed = {MixBits(number_ ^ MixBits(gradient.id)), pushes_};
+  const kernels::Seed seed = {
+      MixBits(worker_ ^ MixBits(gradient.seed ^ MixBits(gradient.id))),
+      pushes_};
   writer->Add(gradient.id, Codec::kPackedRows,
               EncodePackedRows(rows, shape, bits, seed, parallel_for));
 }

@@ -43,6 +43,7 @@ struct SparseGradient {
   // are.
   int bits = 0;
   int64_t start_step = 0;  // of the model; before, packed rows are exact
+  uint64_t seed = 0;       // of the random numbers of packed rows
 };
 
 // Of a pull.
@@ -54,7 +55,9 @@ struct PulledVariable {
 // Thread-safe.
 class LocalModel : public tensorflow::ResourceBase {
  public:
-  explicit LocalModel(Clock clock = SteadyMicros);
+  // `worker` is the number of the worker among all: they round differently, and
+  // alike in every run.
+  explicit LocalModel(uint64_t worker = 0, Clock clock = SteadyMicros);
 
   std::string DebugString() const override { return "tf_gc local model"; }
 
@@ -205,7 +208,8 @@ class LocalModel : public tensorflow::ResourceBase {
       const kernels::ParallelFor& parallel_for);
 
   const Clock clock_;
-  const uint64_t number_;  // random: no two workers round alike
+  const uint64_t worker_;
+  const uint64_t number_;  // random: a worker that starts anew is another one
 
   mutable std::mutex mutex_;  // of all that follows
   int64_t version_ = 0;

@@ -399,6 +399,7 @@ REGISTER_OP("TfGc>EncodePush")
     .Attr("sparse_shapes: list(shape)")
     .Attr("row_bits: int = 0")
     .Attr("row_start_step: int = 0")
+    .Attr("row_seed: int = 0")
     .Attr("channel: int >= 0 = 0")
     .Output("push: uint8")
     .SetIsStateful()
@@ -426,6 +427,7 @@ row_bits: 0, where sparse gradients travel as they are. Else rows of one index a
   added up, and packed: values in 32 bits exactly, or drawn in 2, 3, 4, 5 or 8.
 row_start_step: These are used once the model has seen so many updates; before,
   packed rows are exact.
+row_seed: What rows are drawn with, and the number of the worker's task.
 channel: Which rounds the push belongs to: of one of several optimizers.
 push: A vector of bytes for AccumulatePush.
 )doc");

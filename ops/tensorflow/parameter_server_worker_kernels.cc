@@ -17,10 +17,12 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/util/device_name_utils.h"
 
 namespace tf_gc::parameter_server {
 namespace {
 
+using ::tensorflow::DeviceNameUtils;
 using ::tensorflow::OpInputList;
 using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
@@ -42,10 +44,15 @@ class LocalModelOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
+    DeviceNameUtils::ParsedName device;
+    OP_REQUIRES(
+        context,
+        DeviceNameUtils::ParseFullName(context->device()->name(), &device),
+        absl::InternalError("a device without a name of its own"));
+    const auto make = [&] { return new LocalModel(device.task); };
     RefCountPtr<LocalModel> model;
-    OP_REQUIRES_OK(context, OutputResource<LocalModel>(
-                                context, container_, name_,
-                                [] { return new LocalModel; }, &model));
+    OP_REQUIRES_OK(context, OutputResource<LocalModel>(context, container_,
+                                                       name_, make, &model));
   }
 
  private:
@@ -110,6 +117,7 @@ class EncodePushOp : public OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("row_bits", &row_bits_));
     OP_REQUIRES_OK(context,
                    context->GetAttr("row_start_step", &row_start_step_));
+    OP_REQUIRES_OK(context, context->GetAttr("row_seed", &row_seed_));
     OP_REQUIRES(
         context, row_bits_ == 0 || IsRowBits(row_bits_),
         absl::InvalidArgumentError(absl::StrCat(
@@ -174,7 +182,8 @@ class EncodePushOp : public OpKernel {
     for (int i = 0; i < indices.size(); ++i) {
       gradients->push_back({sparse_ids_[i], indices[i], values[i],
                             RowsShapeOf(sparse_shapes_[i]).rows, row_bits_,
-                            row_start_step_});
+                            row_start_step_,
+                            static_cast<uint64_t>(row_seed_)});
     }
     return absl::OkStatus();
   }
@@ -186,6 +195,7 @@ class EncodePushOp : public OpKernel {
   std::vector<TensorShape> sparse_shapes_;
   int row_bits_;
   int64_t row_start_step_;
+  int64_t row_seed_;
 };
 
 class SettlePushOp : public OpKernel {

@@ -332,6 +332,29 @@ class TrainingTest(OpTestCase):
         self.assert_invalid("one of variable 5 is 4, expected 0 ... 3", push, [4], [[1.0, 2.0]])
         self.assert_invalid("row_bits must be 0, 2", push, [0], [[1.0, 2.0]], 6)
 
+    def test_the_seed_decides_how_rows_are_rounded(self):
+        rows = tf.random.stateless_normal([64, 4], [1, 2])
+
+        def push(seed):
+            pushed = ops.encode_push(
+                ops.local_model(unique_name()),
+                [],
+                [tf.range(64, dtype=tf.int64)],
+                [rows],
+                tf.zeros([0]),
+                ids=[],
+                codecs=[],
+                start_steps=[],
+                sparse_ids=[5],
+                sparse_shapes=[[64, 4]],
+                row_bits=2,
+                row_seed=seed,
+            )
+            return pushed.numpy()[-128:].tolist()  # behind the header, which names the worker
+
+        self.assertEqual(push(3), push(3))
+        self.assertNotEqual(push(3), push(4))
+
     def test_writing_from_outside_is_published_whole(self):
         variable = tf.Variable([1.0, 2.0])
         cluster = Cluster([variable], pull="three_lc", pushes_per_round=2)

@@ -688,7 +688,7 @@ TEST(LocalModelTest, PatienceIsThatOfTheLastStepOnThisModel) {
   const VariableInfo variable = MakeVariable(1, {2});
   Fixture fixture({variable});
   FakeClock clock;
-  const Resource<LocalModel> model(new LocalModel(clock));
+  const Resource<LocalModel> model(new LocalModel(/*worker=*/0, clock));
   const auto pull = [&] {
     int64_t version, step;
     const Buffer message = Pull(model->Request({1}), {1}, fixture.server());

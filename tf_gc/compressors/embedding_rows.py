@@ -40,7 +40,7 @@ class EmbeddingRows(Compressor):
       bits: b: 2, 3, 4, 5 or 8; 32 sends values exactly, and saves by adding rows up
         and packing indices alone. How to tune it: 8 first; 4 if bytes are too many. The
         error of a value is at most M / s, and at most M / (2 s) in the root mean square.
-      seed: of the random numbers. With parameter servers each worker has its own.
+      seed: of the random numbers, which also follow from the worker.
 
     Raises:
       ValueError: a hyper-parameter is out of range.
