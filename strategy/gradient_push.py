@@ -99,7 +99,7 @@ class GradientPush:
                 if second_moment is not None:
                     second_moments.attach(gradients[index], second_moment)
         grads_and_vars = list(zip(gradients, self._variables, strict=True))
-        with second_moments.delivered(grads_and_vars):
+        with second_moments.in_update(grads_and_vars, parts[-1].server.pushes_per_round):
             apply(grads_and_vars)
         return tf.constant(True)
 

@@ -32,7 +32,7 @@ import tensorflow as tf
 from absl import logging
 from tf_gc.strategy import second_moments, worker_step
 from tf_gc.strategy.gradients import times
-from tf_gc.strategy.variables import name_of, unwrap
+from tf_gc.strategy.variables import name_of
 
 
 def redirect():
@@ -101,13 +101,14 @@ def _reduce_with_strategy(reduction):
         if is_scaled and strategy.num_replicas_in_sync > 1:
             grads_and_vars = _all_or_none(grads_and_vars)
         squares = second_moments.are_used_by(optimizer)
+        variables = [variable for _, variable in grads_and_vars]
         reduced = strategy.reduce_gradients(
             _with_paths(grads_and_vars, optimizer),
             with_second_moments=squares,
             momentum=_momentum(optimizer) if squares else 0.0,
-            first_moments=_first_moments(optimizer, grads_and_vars) if squares else None,
+            first_moments=second_moments.first_moments(optimizer, variables) if squares else None,
         )
-        reduced = [(g, v) for (g, _), (_, v) in zip(reduced, grads_and_vars, strict=True)]
+        reduced = [(g, v) for (g, _), v in zip(reduced, variables, strict=True)]
         second_moments.warn_of_unknown(optimizer, reduced)
         return reduced
 
@@ -135,21 +136,6 @@ def _momentum(optimizer):
     is_other = any(owner.__name__ in others for owner in type(optimizer).__mro__)
     steps_along_it = not is_other and isinstance(beta, numbers.Real)  # a tensor has no value yet
     return float(beta) if steps_along_it else 0.0
-
-
-def _first_moments(optimizer, grads_and_vars):
-    """Returns the momentum m of each variable, and its weight; None without Adam's m."""
-    variables = [variable for _, variable in grads_and_vars]
-    owners = {owner.__name__ for owner in type(optimizer).__mro__}
-    if owners.isdisjoint({"Adam", "AdamW", "Lamb", "Nadam"}):
-        return None
-    if hasattr(optimizer, "_get_variable_index"):  # of Keras 3
-        indices = map(optimizer._get_variable_index, variables)
-    else:
-        indices = (optimizer._index_dict[optimizer._var_key(v)] for v in variables)
-    moments = [unwrap(optimizer._momentums[index]) for index in indices]
-    steps = tf.cast(optimizer.iterations, tf.float32)
-    return moments, 1 - tf.pow(tf.cast(optimizer.beta_1, tf.float32), steps)
 
 
 def _aggregate_with_strategy(aggregate):

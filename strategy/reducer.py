@@ -210,9 +210,7 @@ class GradientReducer:
                 # Where noise dominates, the sum of N gradients has the sum of their second moments.
                 factor = 1.0 if reduce_op == "SUM" else 1 / self._workers**2
                 sums = [reduced[entries.index(entry) - 1] for entry in shared]
-                # The sum of N gradients has N (N - 1) |E g|^2 more than the sum of their squares;
-                # N E g is the first moment of sums, N times that of means.
-                scale = tf.math.divide_no_nan((1 - 1 / self._workers) / factor, weight**2)
+                scale = second_moments.agreement(self._workers, weight) / factor
                 agreed = scale * mean_squares_or_0([e.first_moment for e in shared], variables)
 
                 def shared_moments():

@@ -9,13 +9,17 @@ import contextlib
 import contextvars
 import inspect
 import types
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
 from tf_gc.strategy.gradients import with_values
 from tf_gc.strategy.variables import unwrap
 
+from tf_gc import ops
 from tf_gc.compressors import scales
+from tf_gc.second_moments import matrix_shape
 
 _ATTRIBUTE = "_tf_gc_second_moment"
 # What `use_in` replaces.
@@ -26,6 +30,8 @@ _WITHOUT_SQUARES = {
     for package in ("keras", "tf_keras")
     for name in ("sgd", "lion")
 }
+# Those that have Adam's m, under the name of `_momentums`.
+_WITH_FIRST_MOMENTS = {"Adam", "AdamW", "Lamb", "Nadam"}
 # Those of tf_gc.optimizers that are there with both Keras 3 and tf_keras.
 _IN_TF_GC = ("Adafactor", "Adam", "AdamW", "Nadam", "RMSprop")
 
@@ -75,19 +81,66 @@ def scale(gradient, changed):
     attach(changed, tf.where(before > 0, scaled, squares))
 
 
-# In an update on servers: what was delivered, by ids of the variables.
-_delivered = contextvars.ContextVar("delivered", default=types.MappingProxyType({}))
+def first_moments(optimizer, variables):
+    """Returns the momentum m of each variable before a step, and its weight; None without Adam's m.
+
+    The weight is 1 - beta_1^t after t steps.
+    """
+    owners = {owner.__name__ for owner in type(optimizer).__mro__}
+    if owners.isdisjoint(_WITH_FIRST_MOMENTS):
+        return None
+    if hasattr(optimizer, "_get_variable_index"):  # of Keras 3
+        indices = map(optimizer._get_variable_index, variables)
+    else:
+        indices = (optimizer._index_dict[optimizer._var_key(v)] for v in variables)
+    moments = [unwrap(optimizer._momentums[index]) for index in indices]
+    steps = tf.cast(optimizer.iterations, tf.float32)
+    return moments, 1 - tf.pow(tf.cast(optimizer.beta_1, tf.float32), steps)
+
+
+def agreement(workers, weight):
+    """Returns what the squares of first moments are multiplied by.
+
+    The mean of N workers' gradients g has the second moment E|g|^2 / N + (1 - 1 / N) |E g|^2. What
+    the workers know of each other is the first term alone; E g is the first moment of means.
+    """
+    return tf.math.divide_no_nan(1 - 1 / workers, tf.square(weight))
+
+
+class _Update(NamedTuple):
+    """An update on servers."""
+
+    delivered: Mapping[str, tf.Tensor]  # by ids of the variables
+    workers: int  # whose pushes make it
+
+
+_update = contextvars.ContextVar("update", default=_Update(types.MappingProxyType({}), 1))
 
 
 @contextlib.contextmanager
-def delivered(grads_and_vars):
-    """Lets an optimizer have second moments of what it makes of these gradients."""
+def in_update(grads_and_vars, workers):
+    """Lets an optimizer have second moments of what it makes of these means of pushes."""
     by_id = {unwrap(variable)._unique_id: gradient for gradient, variable in grads_and_vars}
-    token = _delivered.set(by_id)
+    token = _update.set(_Update(by_id, workers))
     try:
         yield
     finally:
-        _delivered.reset(token)
+        _update.reset(token)
+
+
+def _add_agreement(optimizer, gradient, variable):
+    """Adds to the second moment of a mean of pushes what the workers agree in."""
+    workers, moment = _update.get().workers, of(gradient)
+    if workers == 1 or moment is None:
+        return
+    known = first_moments(optimizer, [variable])
+    if known is None:
+        return
+    [first_moment], weight = known
+    rows, _ = matrix_shape(moment.shape)
+    squares = ops.mean_squares([first_moment], [rows])
+    [agreed] = ops.second_moments(squares, agreement(workers, weight), [rows], [moment.shape])
+    attach(gradient, tf.where(tf.equal(moment, 0), moment, moment + agreed))
 
 
 class _Namespace:
@@ -138,10 +191,12 @@ def use_in(update_step):
 
     def step(optimizer, gradient, variable, *args, **kwargs):
         is_centered = _is_centered(optimizer)
-        if of(gradient) is None and _delivered.get():
-            scale(_delivered.get().get(unwrap(variable)._unique_id), gradient)
+        delivered = _update.get().delivered
+        if of(gradient) is None and delivered:
+            scale(delivered.get(unwrap(variable)._unique_id), gradient)
         if of(gradient) is None or is_centered:
             warn_without(optimizer, gradient, variable)
+        _add_agreement(optimizer, gradient, variable)
         run = function if is_centered else in_namespace
         return run(optimizer, gradient, variable, *args, **kwargs)
 

@@ -61,7 +61,7 @@ class ServerVariables:
         self.name = f"tf_gc/{container}/{device}"
         self._container = container
         self._is_synchronous = pushes_per_round is not None
-        self._workers = pushes_per_round or 1
+        self.pushes_per_round = pushes_per_round or 1
         self._variables = {}
         self._handles = {}  # id of a variable -> its handle
         self._channels = {}  # id of a variable -> those that it was pushed on
@@ -73,7 +73,7 @@ class ServerVariables:
                 shared_name=self.name,
                 container=container,
                 synchronous=self._is_synchronous,
-                pushes_per_round=self._workers,
+                pushes_per_round=self.pushes_per_round,
                 max_staleness=-1 if max_staleness is None else max_staleness,
                 updates_per_version=updates_per_version or 0,
                 lease_seconds=lease_seconds,
@@ -113,10 +113,10 @@ class ServerVariables:
         """
         shape = tuple(variable.shape)
         compressor = compressor or Uncompressed()
-        codecs = compressor.server_codecs(pushes=self._workers)
+        codecs = compressor.server_codecs(pushes=self.pushes_per_round)
         if codecs.scale_is_pulled and not is_pulled:
             compressor = Uncompressed()
-            codecs = compressor.server_codecs(pushes=self._workers)
+            codecs = compressor.server_codecs(pushes=self.pushes_per_round)
         matrix = None
         if codecs.has_statistics and has_statistics(shape):
             matrix = matrix_shape(shape)

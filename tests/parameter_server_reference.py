@@ -55,9 +55,13 @@ def mean(pushes, rows):
 
 
 class Adam:
-    """Keras's, with a second moment in place of the gradient's square."""
+    """Keras's, with a second moment in place of the gradient's square.
 
-    def __init__(self, shape, learning_rate):
+    What so many workers agree in is added to it.
+    """
+
+    def __init__(self, shape, learning_rate, workers):
+        self._workers = workers
         self._learning_rate = learning_rate
         self._steps = 0
         self.value = np.zeros(shape)
@@ -65,6 +69,11 @@ class Adam:
         self.velocity = np.zeros(shape)
 
     def update(self, gradient, second_moment):
+        if self._steps > 0:
+            rows = len(self._momentum)
+            factor = (1 - 1 / self._workers) / (1 - 0.9**self._steps) ** 2
+            agreed = moments.statistics([self._momentum], rows)
+            second_moment = second_moment + moments.second_moments(agreed, rows, factor)
         self._steps += 1
         self._momentum += (1 - 0.9) * (gradient - self._momentum)
         self.velocity += (1 - 0.999) * (second_moment - self.velocity)

@@ -528,7 +528,7 @@ class SecondMomentTest(parameterized.TestCase):
             replicas_to_aggregate=pushes_in_update,
         )
         worker = reference.Worker(_SHAPE, multiplier)
-        adam = reference.Adam(_SHAPE, 0.01)
+        adam = reference.Adam(_SHAPE, 0.01, workers=pushes_in_update)
         for update in range(5):
             first = update * pushes_in_update
             pushes = [worker.push(g) for g in gradients[first : first + pushes_in_update]]
