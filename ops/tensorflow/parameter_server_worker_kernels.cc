@@ -182,8 +182,7 @@ class EncodePushOp : public OpKernel {
     for (int i = 0; i < indices.size(); ++i) {
       gradients->push_back({sparse_ids_[i], indices[i], values[i],
                             RowsShapeOf(sparse_shapes_[i]).rows, row_bits_,
-                            row_start_step_,
-                            static_cast<uint64_t>(row_seed_)});
+                            row_start_step_, static_cast<uint64_t>(row_seed_)});
     }
     return absl::OkStatus();
   }
