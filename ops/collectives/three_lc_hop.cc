@@ -36,14 +36,16 @@ class SegmentReader {
         has_scales_(size >= ScalesSize(piece)) {}
 
   // Calls decode(payload, size, scale) -> bytes taken, or -1. A segment with
-  // the scale NaN has no payload, and decode is not called.
+  // the scale NaN has no payload, and decode is not called. Scales follow from
+  // `scaling`.
   template <typename Decode>
-  absl::Status Next(const Segment& segment, float* scale, Decode decode) {
+  absl::Status Next(const Segment& segment, ThreeLcScaling scaling,
+                    float* scale, Decode decode) {
     if (!has_scales_) return Truncated(segment);
     *scale = ReadNumber<float>(scales_);
     scales_ += kScaleSize;
     if (std::isnan(*scale)) return absl::OkStatus();
-    if (!IsScale(*scale)) {
+    if (!IsScale(*scale) || *scale > scaling.largest_scale()) {
       return absl::DataLossError(absl::StrCat("3LC message: the scale of ",
                                               Name(segment), " is ", *scale));
     }
@@ -227,7 +229,7 @@ absl::Status ThreeLcHop::Merge(const Piece& piece, const Aggregate&,
         variables_[segment.variable].new_residual + segment.begin;
     float scale = 0;
     TF_GC_RETURN_IF_ERROR(reader.Next(
-        segment, &scale,
+        segment, ScalingOf(segment.variable), &scale,
         [&](const uint8_t* payload, int64_t payload_size, float s) {
           return ThreeLcDecodeAdd(payload, payload_size, s, segment.length, sum,
                                   threads_, UnitsOf(segment));
@@ -298,7 +300,7 @@ absl::Status ThreeLcHop::Decode(const Piece& piece, const uint8_t* body,
     float* const reduced = variables_[segment.variable].reduced + segment.begin;
     float scale = 0;
     TF_GC_RETURN_IF_ERROR(reader.Next(
-        segment, &scale,
+        segment, ScalingOf(segment.variable).OfSum(ranks_), &scale,
         [&](const uint8_t* payload, int64_t payload_size, float s) {
           return ThreeLcDecode(payload, payload_size, s, segment.length,
                                reduced, threads_, UnitsOf(segment));

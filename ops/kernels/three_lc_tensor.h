@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "ops/kernels/three_lc.h"
 
@@ -41,6 +42,11 @@ struct ThreeLcScaling {
   // Whether M is known of finite values one of which is so large.
   bool IsSettled(float magnitude) const {
     return of == Of::kUnit && magnitude >= multiplier;
+  }
+
+  // What no M is above.
+  float largest_scale() const {
+    return of == Of::kUnit ? multiplier : std::numeric_limits<float>::max();
   }
 
   // What takes its place for values that may have no units.

@@ -62,6 +62,7 @@ std::unique_ptr<uint8_t[]> BufferPool::Take(int64_t capacity) {
 }
 
 void BufferPool::GiveBack(Buffer buffer) {
+  if (buffer.capacity > max_idle_) return;
   std::vector<Buffer> freed;  // after the lock
   const std::lock_guard<std::mutex> lock(mutex_);
   idle_bytes_ += buffer.capacity;

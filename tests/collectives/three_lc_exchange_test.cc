@@ -649,6 +649,28 @@ TEST_P(DamagedBodyTest, LongerThanAnyMessageIsResourceExhausted) {
   }
 }
 
+TEST(ThreeLcExchangeOfManyTest, ScalesAboveTheirUnitsAreDataLoss) {
+  const int64_t n = 18000;  // more in a shard than are looked at first
+  Options options = {ThreeLcScaling(2.5f, Of::kUnit)};
+  options.units = {Floats(300 + n / 300, 1.0f)};
+  options.rows = {300};
+  options.are_small = true;  // so nobody looks whether a sum overflows
+  for (const std::string tag : {"contribution:1", "sum:0"}) {
+    const int flags = tag == "sum:0" ? 0 : 1;
+    for (const float scale : {2.6f * std::sqrt(2.0f), 3e38f}) {
+      Ranks ranks = MakeRanks(2, {n});
+      const absl::Status status =
+          ExchangeUnderFault(&ranks, options, [&](Transfer* transfer) {
+            if (transfer->source != 0 || transfer->tag != tag) return;
+            std::memcpy(transfer->bytes.data() + kHeaderSize + flags, &scale,
+                        sizeof(scale));
+            SealAgain(transfer);
+          })[1];
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << tag << scale;
+    }
+  }
+}
+
 TEST_P(DamagedBodyTest, RandomIsDataLossUnlessItHappensToBeAMessage) {
   int losses = 0;
   for (uint32_t seed = 0; seed < 200; ++seed) {
