@@ -235,7 +235,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         if self._local_training:
             self._local_training.begin_step([variable for _, variable in pairs])
         if self.num_replicas_in_sync == 1:
-            return pairs
+            return self._residuals.deliver_restored(pairs) if self.compression else pairs
         handled = [i for i, (g, _) in enumerate(pairs) if self._handles(g)]
         others = [i for i, (g, _) in enumerate(pairs) if g is not None and i not in set(handled)]
         reduced = {}

@@ -141,12 +141,36 @@ class Residuals(internals.Trackable):
 
     def has_shared(self, variable, slot):
         """Whether a `shared` slot is there, or has a value that waits for it."""
+        return self._has(slot, variable, tf.VariableAggregation.ONLY_FIRST_REPLICA.name)
+
+    def _has(self, slot, variable, aggregation):
         self.name([variable])
         key = unwrap(variable)._unique_id
-        name = f"{self._names[key]}:{slot}"
-        awaited = f"{tf.VariableAggregation.ONLY_FIRST_REPLICA.name}/{name}"
-        is_awaited = awaited in self._awaited or name in self._deferred_dependencies
+        name = self._saved_name(key, slot)
+        is_awaited = f"{aggregation}/{name}" in self._awaited or name in self._deferred_dependencies
         return slot in self._slots[key] or is_awaited
+
+    def _saved_name(self, key, slot):
+        return self._names[key] if slot == "residual" else f"{self._names[key]}:{slot}"
+
+    def deliver_restored(self, grads_and_vars):
+        """Returns the pairs of a worker without others, with what waits for the variables.
+
+        That are the residuals of a training with more workers.
+        """
+        return [
+            (self._with_restored(gradient, variable), variable)
+            for gradient, variable in grads_and_vars
+        ]
+
+    def _with_restored(self, gradient, variable):
+        if not tf.is_tensor(gradient) or not self._has("residual", variable, "SUM"):
+            return gradient
+        residual = self.local(variable, "residual", unwrap(variable).shape)
+        waiting = residual.read_value()
+        total = gradient + tf.cast(waiting, gradient.dtype)
+        residual.assign(tf.where(tf.math.is_finite(total), 0.0, waiting))
+        return total
 
     def report_restored(self):
         """Logs what a restored checkpoint lacks, and what no variable has taken, if any.
@@ -171,8 +195,9 @@ class Residuals(internals.Trackable):
     def _report_unused(self):
         """Logs, once, that what a checkpoint has is lost, where nothing is compressed."""
         strategy = self._strategy()
+        workers = strategy.extended._num_workers
         is_used = strategy.compression is not None and (
-            strategy.extended._num_workers > 1 or strategy.trains_locally
+            workers > 1 or strategy.num_replicas_in_sync == 1 or strategy.trains_locally
         )
         if not is_used and not self._has_reported_unused:
             self._has_reported_unused = True
@@ -186,7 +211,7 @@ class Residuals(internals.Trackable):
 
     def _create(self, key, variable, slot, shape, dtype, aggregation):
         self.name([variable])
-        name = self._names[key] if slot == "residual" else f"{self._names[key]}:{slot}"
+        name = self._saved_name(key, slot)
         with tf.init_scope(), tf.device(self._device):
             # Not by the strategy: that would broadcast zeros from the chief.
             local = internals.ResourceVariable(tf.zeros(shape, dtype), trainable=False, name=slot)

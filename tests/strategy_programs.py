@@ -778,6 +778,22 @@ def restore(directory, saved_by):
     return _residual(strategy, variable)
 
 
+def restore_alone(directory, saved_by, steps):
+    """Reduces zeros after a restart; returns the sums, the residual, and what is logged."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    saved = tf.train.Checkpoint(residuals=strategy.residuals)
+    with unittest.mock.patch.object(logging, "warning") as warning:
+        saved.read(f"{directory}/{saved_by}/checkpoint")
+        variable = _variable(strategy)
+        step = tf.function(
+            lambda: strategy.run(
+                lambda: strategy.reduce_gradients([(tf.zeros(variable.shape), variable)])[0][0]
+            )
+        )
+        sums = [step().numpy() for _ in range(steps)]
+    return sums, _residual(strategy, variable), [call.args[0] for call in warning.call_args_list]
+
+
 def residuals_of_equal_names(policy, directory=None):
     """Three variables of one name, of two sizes; returns which has which residual's name.
 

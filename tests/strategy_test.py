@@ -488,6 +488,17 @@ class CheckpointTest(parameterized.TestCase):
         self.assertGreater(np.abs(sum(saved)).max(), 0)
         np.testing.assert_allclose(sum(restored), sum(saved), atol=1e-5)
 
+    def test_one_worker_alone_delivers_what_more_of_them_have_left(self):
+        with tempfile.TemporaryDirectory() as directory:
+            saved = shared_cluster(2).run(programs.checkpoint, directory, 3)
+            [(sums, residual, warnings)] = shared_cluster(1).run(
+                programs.restore_alone, directory, 0, 3
+            )
+        np.testing.assert_allclose(sums[0], sum(saved), atol=1e-5)
+        np.testing.assert_array_equal(sums[1:], 0)
+        np.testing.assert_array_equal(residual, 0)
+        self.assertEmpty(warnings)
+
     def test_equal_names_are_numbered_in_the_optimizers_order(self):
         big_last = tf_gc.Policy(tf_gc.ThreeLC(1.0), rules={"^variable$": tf_gc.ThreeLC(1.0)})
         expected = {"variable": (64, 64), "variable_1": (32, 32), "variable_2": (48, 48)}
