@@ -52,7 +52,8 @@ class Run(NamedTuple):
     system: str | None = None
     multiplier: float = 6.0
     # Of what Adam's second moment is the mean: the squares of what is "delivered", or the workers'
-    # own squares, of each "element" or of "rank-1" form, `factor` times.
+    # own squares, of each "element" or of "rank-1" form, `factor` times; or "agreed", of rank-1
+    # form with the squares of what the workers agree in, as the momentum tells.
     second_moment: str = "rank-1"
     factor: float = 1.0
     # In whose root values are measured: None, "element", "rank-1", "row", "column", or "block".
@@ -111,6 +112,11 @@ def _of_sparse(system):
     )
 
 
+def _agreed(title, *args, **kwargs):
+    for second_moment, words in (("rank-1", ""), ("agreed", ", with what workers agree in")):
+        yield Run("agreement", title + words, *args, second_moment=second_moment, **kwargs)
+
+
 RUNS = (
     Run("second moment", "uncompressed, Keras's Adam", second_moment="delivered"),
     Run("second moment", "uncompressed, of each element", second_moment="element"),
@@ -148,6 +154,29 @@ RUNS = (
         "leader's top-k",
         units="rank-1",
         overshoot=1.0,
+    ),
+    Run("agreement", "uncompressed, Keras's Adam", second_moment="delivered"),
+    Run("agreement", "uncompressed, of each element", second_moment="element"),
+    Run("agreement", "uncompressed, doubled", factor=2.0),
+    *_agreed("uncompressed"),
+    *_agreed("3LC", "unit", units="rank-1"),
+    *_agreed(
+        "EF-signSGD, in units, predicted, start",
+        "signs",
+        units="rank-1",
+        is_corrected=False,
+        prediction=0.9,
+        start=0.1,
+    ),
+    *itertools.chain.from_iterable(
+        _agreed(
+            f"leader's top-k, {ratio:.0%}, overshoot, start",
+            "leader's top-k",
+            ratio=ratio,
+            overshoot=1.0,
+            start=0.1,
+        )
+        for ratio in (0.2, 0.05)
     ),
     *_of_signs("signs", "EF-signSGD"),
     *_of_signs("merged signs", "Marsit, never exact"),
@@ -218,7 +247,11 @@ class Variable:
         if not run.is_corrected:
             weight = tf.where(step > 0, 1.0, weight)
         self.squares.assign_add((1 - run.decay) / weight * (squares - self.squares))
-        if self.is_compressed and run.second_moment != "delivered":
+        if self.is_compressed and run.second_moment == "agreed":
+            momentum = tf.math.divide_no_nan(self.momentum, 1 - 0.9**step)
+            share = 1 - 1 / FLAGS.workers
+            moment = _rank_1(squares + share * tf.square(momentum))
+        elif self.is_compressed and run.second_moment != "delivered":
             moment = run.factor * _FORMS[run.second_moment](squares)
         else:
             moment = tf.square(delivered)

@@ -429,9 +429,7 @@ def _reduce_replicas(
     divisor = replicas if reduce_op == "MEAN" else 1
     totals = [sum_of_replicas(strategy, gradient, divisor) for gradient in gradients]
     variables = [strategy.experimental_local_results(v)[0] for v in variables]
-    reduced = reducer.reduce(
-        totals, variables, reduce_op, first_moments=first_moments, **kwargs
-    )
+    reduced = reducer.reduce(totals, variables, reduce_op, first_moments=first_moments, **kwargs)
     copies = []
     for device in strategy.extended.worker_devices:
         with tf.device(device):

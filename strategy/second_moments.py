@@ -114,7 +114,8 @@ class _Update(NamedTuple):
     workers: int  # whose pushes make it
 
 
-_update = contextvars.ContextVar("update", default=_Update(types.MappingProxyType({}), 1))
+_NO_UPDATE = _Update(types.MappingProxyType({}), 1)
+_update = contextvars.ContextVar("update", default=_NO_UPDATE)
 
 
 @contextlib.contextmanager

@@ -55,7 +55,7 @@ def replica_gradient(step, worker, replica):
 
 
 def reduce_value(value, reduce_op, dtype="float32", is_shared=False):
-    """Reduces one value, which all replicas have, perhaps as one tensor; returns what it becomes."""
+    """Reduces a value that all replicas have, perhaps as one tensor; returns what it becomes."""
     with _replicas():
         strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
     with strategy.scope():
