@@ -82,12 +82,13 @@ def scale(gradient, changed):
 
 
 def first_moments(optimizer, variables):
-    """Returns the momentum m of each variable before a step, and its weight; None without Adam's m.
+    """Returns the momentum m of each variable before a step, and its weight.
 
-    The weight is 1 - beta_1^t after t steps.
+    None without Adam's m, or where the optimizer has not been built yet. The weight is 1 - beta_1^t
+    after t steps.
     """
     owners = {owner.__name__ for owner in type(optimizer).__mro__}
-    if owners.isdisjoint(_WITH_FIRST_MOMENTS):
+    if owners.isdisjoint(_WITH_FIRST_MOMENTS) or not getattr(optimizer, "_momentums", None):
         return None
     if hasattr(optimizer, "_get_variable_index"):  # of Keras 3
         indices = map(optimizer._get_variable_index, variables)

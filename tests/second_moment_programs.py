@@ -133,14 +133,15 @@ def train(
     names=NAMES,
     compiled=True,
     rewrite=False,
+    build=True,
     zero_rows=0,
     zero_from=0,
     **arguments,
 ):
     """An optimizer applies gradients; returns variables and optimizer variables by step.
 
-    With `rewrite` (tf_keras only) the program does something to gradients after their reduction.
-    The first `zero_rows` of each gradient are 0, from step `zero_from` on.
+    Without `build` the optimizer is built when it is first called. With `rewrite` (tf_keras only)
+    the program does something to gradients after their reduction. The first `zero_rows` of each gradient are 0, from step `zero_from` on.
     """
     keras = tf.keras
     strategy = _strategy(compression)
@@ -153,7 +154,7 @@ def train(
     with strategy.scope():
         variables = {n: make(tf.ones(SHAPES[n]), name=n) for n in names}
         optimizer = getattr(module, name)(**arguments)
-        if optimizers != "legacy":
+        if build and optimizers != "legacy":
             optimizer.build(list(variables.values()))
 
     def step(gradients):

@@ -643,6 +643,21 @@ class OptimizerTest(parameterized.TestCase):
             compressor.for_optimizer(True, 0.9)
         self.assertIs(compressor.for_optimizer(False, 0.9), compressor)
 
+    @parameterized.parameters(False, True)
+    def test_an_optimizer_may_be_built_in_its_first_step(self, legacy_keras):
+        arguments = (programs.train, tf_gc.ThreeLC(), 2)
+        built, unbuilt = (
+            _cluster(legacy_keras).run(*arguments, build=build)[0]["variables"][-1]
+            for build in (True, False)
+        )
+        for name, values in built.items():
+            np.testing.assert_array_equal(unbuilt[name], values)
+
+    def test_gradients_may_be_reduced_before_the_optimizer_is_built(self):
+        arguments = (programs.train, tf_gc.ThreeLC(), 2)
+        results = _cluster(True).run(*arguments, rewrite=True, build=False)
+        one([r["variables"] for r in results])
+
     def test_eager_steps_give_the_same(self):
         compiled, eager = (
             shared_cluster(2).run(programs.train, tf_gc.TopK(0.1), 3, compiled=is_compiled)[0]
