@@ -141,7 +141,8 @@ def train(
     """An optimizer applies gradients; returns variables and optimizer variables by step.
 
     Without `build` the optimizer is built when it is first called. With `rewrite` (tf_keras only)
-    the program does something to gradients after their reduction. The first `zero_rows` of each gradient are 0, from step `zero_from` on.
+    the program does something to gradients after their reduction. The first `zero_rows` of each
+    gradient are 0, from step `zero_from` on.
     """
     keras = tf.keras
     strategy = _strategy(compression)
