@@ -97,9 +97,10 @@ class GradientPush:
             for index, gradient, second_moment in part.take():
                 gradients[index] = tf.cast(gradient, self._dtypes[index])
                 if second_moment is not None:
-                    second_moments.attach(gradients[index], second_moment)
+                    pushes = part.server.pushes_per_round
+                    second_moments.attach(gradients[index], second_moment, workers=pushes)
         grads_and_vars = list(zip(gradients, self._variables, strict=True))
-        with second_moments.in_update(grads_and_vars, parts[-1].server.pushes_per_round):
+        with second_moments.delivered(grads_and_vars):
             apply(grads_and_vars)
         return tf.constant(True)
 

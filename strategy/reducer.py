@@ -210,8 +210,13 @@ class GradientReducer:
                 # Where noise dominates, the sum of N gradients has the sum of their second moments.
                 factor = 1.0 if reduce_op == "SUM" else 1 / self._workers**2
                 sums = [reduced[entries.index(entry) - 1] for entry in shared]
-                scale = second_moments.agreement(self._workers, weight) / factor
-                agreed = scale * mean_squares_or_0([e.first_moment for e in shared], variables)
+                share = second_moments.share_of_first_moments(self._workers, weight) / factor
+                firsts = [entry.first_moment for entry in shared]
+                agreed = _where(
+                    are_used,
+                    lambda: share * mean_squares_or_0(firsts, variables),
+                    lambda: tf.zeros(statistics.shape),
+                )
 
                 def shared_moments():
                     moments = statistics.second_moments(of_squares, factor, agreed)

@@ -156,21 +156,26 @@ class Residuals(internals.Trackable):
     def deliver_restored(self, grads_and_vars):
         """Returns the pairs of a worker without others, with what waits for the variables.
 
-        That are the residuals of a training with more workers.
+        That are the residuals of a training with more workers. Where a gradient is not finite they
+        wait on, as loss scaling leaves out the step.
         """
-        return [
-            (self._with_restored(gradient, variable), variable)
-            for gradient, variable in grads_and_vars
-        ]
+        self._has_reduced = True
+        pairs = [(g, v) for g, v in grads_and_vars if g is not None]
+        if not any(self._has("residual", v, "SUM") for _, v in pairs):
+            return grads_and_vars
+        values = [getattr(gradient, "values", gradient) for gradient, _ in pairs]
+        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(v)) for v in values])
+        return [(self._with_restored(g, v, finite), v) for g, v in grads_and_vars]
 
-    def _with_restored(self, gradient, variable):
-        if not tf.is_tensor(gradient) or not self._has("residual", variable, "SUM"):
+    def _with_restored(self, gradient, variable, finite):
+        if gradient is None or not self._has("residual", variable, "SUM"):
             return gradient
         residual = self.local(variable, "residual", unwrap(variable).shape)
         waiting = residual.read_value()
-        total = gradient + tf.cast(waiting, gradient.dtype)
-        residual.assign(tf.where(tf.math.is_finite(total), 0.0, waiting))
-        return total
+        delivered = tf.where(finite, waiting, 0.0)
+        residual.assign(waiting - delivered)
+        gradient = tf.convert_to_tensor(gradient)  # of rows, which were made dense before, too
+        return gradient + tf.cast(delivered, gradient.dtype)
 
     def report_restored(self):
         """Logs what a restored checkpoint lacks, and what no variable has taken, if any.

@@ -9,8 +9,6 @@ import contextlib
 import contextvars
 import inspect
 import types
-from collections.abc import Mapping
-from typing import NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -22,6 +20,7 @@ from tf_gc.compressors import scales
 from tf_gc.second_moments import matrix_shape
 
 _ATTRIBUTE = "_tf_gc_second_moment"
+_WORKERS = "_tf_gc_workers"
 # What `use_in` replaces.
 _FUNCTIONS = ("update_step", "_adamw_update_step")
 # The modules of Keras whose `update_step` squares no gradient.
@@ -32,13 +31,18 @@ _WITHOUT_SQUARES = {
 }
 # Those that have Adam's m, under the name of `_momentums`.
 _WITH_FIRST_MOMENTS = {"Adam", "AdamW", "Lamb", "Nadam"}
+_CLIPPING = ("clipnorm", "global_clipnorm", "clipvalue")
 # Those of tf_gc.optimizers that are there with both Keras 3 and tf_keras.
 _IN_TF_GC = ("Adafactor", "Adam", "AdamW", "Nadam", "RMSprop")
 
 
-def attach(gradient, second_moment):
-    """Makes a tensor the second moment of a reduced gradient."""
+def attach(gradient, second_moment, workers=1):
+    """Makes a tensor the second moment of a reduced gradient.
+
+    What so many workers agree in is not in it yet: the optimizer's update adds that.
+    """
     setattr(gradient, _ATTRIBUTE, second_moment)
+    setattr(gradient, _WORKERS, workers)
 
 
 def of(gradient):
@@ -60,7 +64,7 @@ def copy(gradient):
     """Returns a copy of a reduced gradient, and of its second moment, on the current device."""
     copied = with_values(gradient, tf.identity)
     if of(gradient) is not None:
-        attach(copied, tf.identity(of(gradient)))
+        attach(copied, tf.identity(of(gradient)), getattr(gradient, _WORKERS))
     return copied
 
 
@@ -78,17 +82,21 @@ def scale(gradient, changed):
         for values in (tf.square(tf.cast(gradient, tf.float32)), squares)
     )
     scaled = second_moment * tf.math.divide_no_nan(after, before)
-    attach(changed, tf.where(before > 0, scaled, squares))
+    attach(changed, tf.where(before > 0, scaled, squares), getattr(gradient, _WORKERS))
 
 
 def first_moments(optimizer, variables):
     """Returns the momentum m of each variable before a step, and its weight.
 
-    None without Adam's m, or where the optimizer has not been built yet. The weight is 1 - beta_1^t
+    None without Adam's m, where the optimizer has not been built yet, and with tf_keras's clipping,
+    which comes after the reduction: m is then of other gradients. The weight is 1 - beta_1^t
     after t steps.
     """
     owners = {owner.__name__ for owner in type(optimizer).__mro__}
     if owners.isdisjoint(_WITH_FIRST_MOMENTS) or not getattr(optimizer, "_momentums", None):
+        return None
+    clips = any(getattr(optimizer, name, None) is not None for name in _CLIPPING)
+    if clips and type(optimizer).__module__.startswith("tf_keras"):
         return None
     if hasattr(optimizer, "_get_variable_index"):  # of Keras 3
         indices = map(optimizer._get_variable_index, variables)
@@ -99,41 +107,34 @@ def first_moments(optimizer, variables):
     return moments, 1 - tf.pow(tf.cast(optimizer.beta_1, tf.float32), steps)
 
 
-def agreement(workers, weight):
-    """Returns what the squares of first moments are multiplied by.
+def share_of_first_moments(workers, weight):
+    """Returns what the squares of first moments are multiplied by where they are added.
 
     The mean of N workers' gradients g has the second moment E|g|^2 / N + (1 - 1 / N) |E g|^2. What
     the workers know of each other is the first term alone; E g is the first moment of means.
     """
-    return tf.math.divide_no_nan(1 - 1 / workers, tf.square(weight))
+    return tf.math.divide_no_nan(1 - 1 / workers, tf.square(tf.cast(weight, tf.float32)))
 
 
-class _Update(NamedTuple):
-    """An update on servers."""
-
-    delivered: Mapping[str, tf.Tensor]  # by ids of the variables
-    workers: int  # whose pushes make it
-
-
-_NO_UPDATE = _Update(types.MappingProxyType({}), 1)
-_update = contextvars.ContextVar("update", default=_NO_UPDATE)
+# In an update on servers: what was delivered, by ids of the variables.
+_delivered = contextvars.ContextVar("delivered", default=types.MappingProxyType({}))
 
 
 @contextlib.contextmanager
-def in_update(grads_and_vars, workers):
-    """Lets an optimizer have second moments of what it makes of these means of pushes."""
+def delivered(grads_and_vars):
+    """Lets an optimizer have second moments of what it makes of these gradients."""
     by_id = {unwrap(variable)._unique_id: gradient for gradient, variable in grads_and_vars}
-    token = _update.set(_Update(by_id, workers))
+    token = _delivered.set(by_id)
     try:
         yield
     finally:
-        _update.reset(token)
+        _delivered.reset(token)
 
 
 def _add_agreement(optimizer, gradient, variable):
-    """Adds to the second moment of a mean of pushes what the workers agree in."""
-    workers, moment = _update.get().workers, of(gradient)
-    if workers == 1 or moment is None:
+    """Adds what workers agree in to a second moment that does not have it."""
+    workers, moment = getattr(gradient, _WORKERS, 1), of(gradient)
+    if workers == 1:
         return
     known = first_moments(optimizer, [variable])
     if known is None:
@@ -141,7 +142,8 @@ def _add_agreement(optimizer, gradient, variable):
     [first_moment], weight = known
     rows, _ = matrix_shape(moment.shape)
     squares = ops.mean_squares([first_moment], [rows])
-    [agreed] = ops.second_moments(squares, agreement(workers, weight), [rows], [moment.shape])
+    share = share_of_first_moments(workers, weight)
+    [agreed] = ops.second_moments(squares, share, [rows], [moment.shape])
     attach(gradient, tf.where(tf.equal(moment, 0), moment, moment + agreed))
 
 
@@ -193,9 +195,8 @@ def use_in(update_step):
 
     def step(optimizer, gradient, variable, *args, **kwargs):
         is_centered = _is_centered(optimizer)
-        delivered = _update.get().delivered
-        if of(gradient) is None and delivered:
-            scale(delivered.get(unwrap(variable)._unique_id), gradient)
+        if of(gradient) is None and _delivered.get():
+            scale(_delivered.get().get(unwrap(variable)._unique_id), gradient)
         if of(gradient) is None or is_centered:
             warn_without(optimizer, gradient, variable)
         _add_agreement(optimizer, gradient, variable)

@@ -26,6 +26,11 @@ def gradient(name, step, worker, scale=1.0):
     return scale * values * sizes.reshape(-1, *[1] * (values.ndim - 1))
 
 
+def first_moment():
+    """Of the kernel, the same for all workers."""
+    return gradient("kernel", step=100, worker=0)
+
+
 def _strategy(compression):
     return tf_gc.MultiWorkerMirroredStrategy(compression=compression)
 
@@ -51,20 +56,27 @@ def steps_with_second_moments(
     poisoned=None,
     zero_columns=0,
     late=0,
+    weight=None,
 ):
     """Reduces gradients; returns second moments and slots by step, and the traffic.
 
     The first `zero_columns` of each gradient are 0. In the first `late` steps the first variable
-    has no gradient.
+    has no gradient. With a weight the first one alone has a first moment, `first_moment()`.
     """
     strategy = _strategy(compression)
     variables = _variables(strategy, names)
+    first_moments = None
+    if weight is not None:
+        first_moments = [tf.Variable(first_moment()), *[None] * (len(names) - 1)], weight
 
     def step(gradients):
         def replica_step(gradients):
             others = list(variables.values())[-len(gradients) :]
             reduced = strategy.reduce_gradients(
-                zip(gradients, others, strict=True), reduce_op, with_second_moments=True
+                zip(gradients, others, strict=True),
+                reduce_op,
+                with_second_moments=True,
+                first_moments=first_moments,
             )
             moments = [second_moments.of(g) for g, _ in reduced]
             return [g for g, _ in reduced], [m for m in moments if m is not None]

@@ -84,6 +84,20 @@ class StatisticsTest(parameterized.TestCase):
         np.testing.assert_array_equal(np.stack(result["moments"])[:, 0], moments)
         np.testing.assert_array_equal(result["slots"], slots)
 
+    @parameterized.product(mean=[False, True], weight=[0.5, np.float64(0.5)])
+    def test_first_moments_tell_what_workers_agree_in(self, mean, weight):
+        arguments = (_IN_UNITS, 2, "MEAN" if mean else "SUM")
+        result = shared_cluster(3).run(
+            programs.steps_with_second_moments, *arguments, weight=weight
+        )[0]
+        factor = 1 / 9 if mean else 1.0
+        of_first = reference.statistics([programs.first_moment()], ROWS)
+        for step, [moment] in enumerate(result["moments"]):
+            gradients = [gradient("kernel", step, w) for w in range(3)]
+            sums = reference.statistics(gradients, ROWS) + (1 - 1 / 3) / factor * 4 * of_first
+            expected = reference.second_moments(reference.to_bfloat16(sums), ROWS, factor)
+            np.testing.assert_allclose(moment, expected.reshape(moment.shape), rtol=1e-2)
+
     @parameterized.named_parameters(
         ("eager", {"compiled": False}),
         ("without_exact_variables", {"names": ("kernel",)}),
@@ -576,10 +590,11 @@ class OptimizerTest(parameterized.TestCase):
         if "clipnorm" in arguments and legacy_keras:
             # tf_keras clips what was reduced, each variable by itself.
             shares = [min(1.0, 1 / np.linalg.norm(d)) for d in self._delivered()]
+            moments, _ = _expected(_STEPS, 2, factor=1.0)
             expected = _train(
                 _adam,
                 [share * d for share, d in zip(shares, self._delivered(), strict=True)],
-                lambda step, momentum: shares[step] ** 2 * _square_of_workers(step, momentum),
+                lambda step, _: shares[step] ** 2 * moments[step],
             )
             np.testing.assert_allclose(trained["kernel"], expected, rtol=2e-5)
         if "clipnorm" not in arguments and not legacy_keras:

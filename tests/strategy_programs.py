@@ -778,19 +778,26 @@ def restore(directory, saved_by):
     return _residual(strategy, variable)
 
 
-def restore_alone(directory, saved_by, steps):
-    """Reduces zeros after a restart; returns the sums, the residual, and what is logged."""
+def restore_alone(directory, saved_by, values, are_rows=False):
+    """Reduces equal values after a restart; returns the sums, the residual, and what is logged."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
     saved = tf.train.Checkpoint(residuals=strategy.residuals)
     with unittest.mock.patch.object(logging, "warning") as warning:
         saved.read(f"{directory}/{saved_by}/checkpoint")
         variable = _variable(strategy)
-        step = tf.function(
-            lambda: strategy.run(
-                lambda: strategy.reduce_gradients([(tf.zeros(variable.shape), variable)])[0][0]
-            )
-        )
-        sums = [step().numpy() for _ in range(steps)]
+
+        @tf.function
+        def step(value):
+            def replica_step():
+                gradient = tf.fill(variable.shape, value)
+                if are_rows:
+                    rows = tf.range(variable.shape[0])
+                    gradient = tf.IndexedSlices(gradient, rows, tf.shape(variable))
+                return strategy.reduce_gradients([(gradient, variable)])[0][0]
+
+            return strategy.run(replica_step)
+
+        sums = [step(tf.constant(value)).numpy() for value in values]
     return sums, _residual(strategy, variable), [call.args[0] for call in warning.call_args_list]
 
 

@@ -488,14 +488,18 @@ class CheckpointTest(parameterized.TestCase):
         self.assertGreater(np.abs(sum(saved)).max(), 0)
         np.testing.assert_allclose(sum(restored), sum(saved), atol=1e-5)
 
-    def test_one_worker_alone_delivers_what_more_of_them_have_left(self):
+    @parameterized.parameters(False, True)
+    def test_one_worker_alone_delivers_what_more_of_them_have_left(self, are_rows):
         with tempfile.TemporaryDirectory() as directory:
             saved = shared_cluster(2).run(programs.checkpoint, directory, 3)
+            values = [np.float32(value) for value in (np.inf, 0, 0)]
             [(sums, residual, warnings)] = shared_cluster(1).run(
-                programs.restore_alone, directory, 0, 3
+                programs.restore_alone, directory, 0, values, are_rows
             )
-        np.testing.assert_allclose(sums[0], sum(saved), atol=1e-5)
-        np.testing.assert_array_equal(sums[1:], 0)
+        # Who scales losses leaves out the first step.
+        np.testing.assert_array_equal(sums[0], np.inf)
+        np.testing.assert_allclose(sums[1], sum(saved), atol=1e-5)
+        np.testing.assert_array_equal(sums[2], 0)
         np.testing.assert_array_equal(residual, 0)
         self.assertEmpty(warnings)
 

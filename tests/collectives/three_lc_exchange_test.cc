@@ -656,8 +656,9 @@ TEST(ThreeLcExchangeOfManyTest, ScalesAboveTheirUnitsAreDataLoss) {
   options.rows = {300};
   options.are_small = true;  // so nobody looks whether a sum overflows
   for (const std::string tag : {"contribution:1", "sum:0"}) {
-    const int flags = tag == "sum:0" ? 0 : 1;
-    for (const float scale : {2.6f * std::sqrt(2.0f), 3e38f}) {
+    const bool is_sum = tag == "sum:0";
+    const int flags = is_sum ? 0 : 1;
+    for (const float scale : {is_sum ? 2.6f * std::sqrt(2.0f) : 2.6f, 3e38f}) {
       Ranks ranks = MakeRanks(2, {n});
       const absl::Status status =
           ExchangeUnderFault(&ranks, options, [&](Transfer* transfer) {
