@@ -211,7 +211,7 @@ class GradientReducer:
                 factor = 1.0 if reduce_op == "SUM" else 1 / self._workers**2
                 sums = [reduced[entries.index(entry) - 1] for entry in shared]
                 share = second_moments.share_of_first_moments(self._workers, weight) / factor
-                firsts = [entry.first_moment for entry in shared]
+                firsts = [e.first_moment if _uses_first_moment(e) else None for e in shared]
                 agreed = _where(
                     are_used,
                     lambda: share * mean_squares_or_0(firsts, variables),
@@ -579,6 +579,12 @@ def _choices(entries):
     """Returns the `Choice`s of all buckets, each once."""
     known = {id(entry.choice): entry.choice for entry in entries if entry.choice is not None}
     return list(known.values())
+
+
+def _uses_first_moment(entry):
+    """Whether a variable's second moment has what the optimizer's momentum tells."""
+    sharing = [system for system in _systems(entry) if system.shares_second_moment]
+    return all(system.uses_first_moment for system in sharing)
 
 
 def _corrects(entry):

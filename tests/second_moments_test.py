@@ -98,6 +98,18 @@ class StatisticsTest(parameterized.TestCase):
             expected = reference.second_moments(reference.to_bfloat16(sums), ROWS, factor)
             np.testing.assert_allclose(moment, expected.reshape(moment.shape), rtol=1e-2)
 
+    @parameterized.parameters(0.0, 0.9)
+    def test_first_moments_of_signs_tell_nothing(self, prediction):
+        system = tf_gc.EFSignSGD(units="gradient", prediction=prediction)
+        result = shared_cluster(2).run(
+            programs.steps_with_second_moments, system, 2, names=("kernel",), weight=0.5
+        )[0]
+        for step, [moment] in enumerate(result["moments"]):
+            gradients = [gradient("kernel", step, w) for w in range(2)]
+            sums = reference.statistics(gradients, ROWS)
+            expected = reference.second_moments(sums, ROWS, 1.0).reshape(moment.shape)
+            np.testing.assert_array_equal(moment, expected)
+
     @parameterized.named_parameters(
         ("eager", {"compiled": False}),
         ("without_exact_variables", {"names": ("kernel",)}),

@@ -51,6 +51,7 @@ class ARTopK(FusedCompressor):
     overshoot: float = 0.0
 
     shares_second_moment = True
+    uses_first_moment = True
     whole_model = True
 
     def __post_init__(self):

@@ -39,6 +39,8 @@ class Compressor(abc.ABC):
         for an optimizer to square it (values that come late, in spikes, or have
         one magnitude). Such an optimizer then gets the mean of the workers' own
         squares, of rows and columns.
+      uses_first_moment: whether the squares of Adam's momentum, as what workers agree in, are
+        added to these. Where all that is delivered has one magnitude, they tell of that.
       corrects_units: whether units are corrected for their bias, as Adam's moments
         are. If not, the first squares count for all that there were before.
     """
@@ -48,6 +50,7 @@ class Compressor(abc.ABC):
     uses_residual: ClassVar[bool] = True
     whole_model: ClassVar[bool] = False
     shares_second_moment: ClassVar[bool] = False
+    uses_first_moment: ClassVar[bool] = False
     corrects_units: ClassVar[bool] = False
     # Not annotated: else where it is a field, it would be the first of all.
     units = "gradient"

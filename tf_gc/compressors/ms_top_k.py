@@ -46,6 +46,7 @@ class MSTopK(FusedCompressor):
     whole_model = True
 
     shares_second_moment = True
+    uses_first_moment = True
 
     def __post_init__(self):
         super().__post_init__()

@@ -54,6 +54,7 @@ class ScaleCom(FusedCompressor):
     strided: bool = False
 
     shares_second_moment = True
+    uses_first_moment = True
 
     def __post_init__(self):
         super().__post_init__()

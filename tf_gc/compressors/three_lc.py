@@ -61,6 +61,7 @@ class ThreeLC(Compressor):
     mean_multiplier: schedules.Hyperparameter = 3.0
 
     shares_second_moment = True
+    uses_first_moment = True
     corrects_units = True
 
     def __post_init__(self):

@@ -45,6 +45,7 @@ class TopK(FusedCompressor):
     overshoot: float = 0.0
 
     shares_second_moment = True
+    uses_first_moment = True
 
     def __post_init__(self):
         super().__post_init__()
