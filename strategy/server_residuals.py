@@ -246,6 +246,11 @@ def _add(a, b):
     return a + b if tf.size(a) and tf.size(b) else b if tf.size(b) else a
 
 
+# Of a worker that is new, and so has kept nothing, the latter two: it does not know of the program,
+# or not of the program's functions yet.
+_AWAY = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.NotFoundError)
+
+
 @contextlib.contextmanager
 def _if_reached(worker):
     """Places operations on a worker; leaves them out if it is away."""
@@ -253,7 +258,7 @@ def _if_reached(worker):
     try:
         with tf.device(device):
             yield device
-    except (tf.errors.UnavailableError, tf.errors.AbortedError):  # the latter of one that is new
+    except _AWAY:
         logging.warning("worker %d cannot be reached: what it has kept is lost", worker)
 
 
