@@ -156,19 +156,22 @@ class Residuals(internals.Trackable):
     def deliver_restored(self, grads_and_vars):
         """Returns the pairs of a worker without others, with what waits for the variables.
 
-        That are the residuals of a training with more workers. Where a gradient is not finite they
-        wait on, as loss scaling leaves out the step.
+        These are residuals of a training with more workers. In a step with a gradient that is not
+        finite, which loss scaling leaves out, they go on waiting.
         """
         self._has_reduced = True
         pairs = [(g, v) for g, v in grads_and_vars if g is not None]
-        if not any(self._has("residual", v, "SUM") for _, v in pairs):
+        if not any(self._has_residual(variable) for _, variable in pairs):
             return grads_and_vars
         values = [getattr(gradient, "values", gradient) for gradient, _ in pairs]
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(v)) for v in values])
         return [(self._with_restored(g, v, finite), v) for g, v in grads_and_vars]
 
+    def _has_residual(self, variable):
+        return self._has("residual", variable, tf.VariableAggregation.SUM.name)
+
     def _with_restored(self, gradient, variable, finite):
-        if gradient is None or not self._has("residual", variable, "SUM"):
+        if gradient is None or not self._has_residual(variable):
             return gradient
         residual = self.local(variable, "residual", unwrap(variable).shape)
         waiting = residual.read_value()

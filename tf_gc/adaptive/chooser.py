@@ -199,7 +199,7 @@ class Chooser:
             self._ratio = self._search.update(self._network, self._gains, of_ratios)
         predicted = self._predict(network)
         plan = recalled or self._best_of(predicted)
-        if plan != self.plan or self.is_settled > was_settled:
+        if plan != self.plan or (self.is_settled and not was_settled):
             self.plan = plan
             self.why = self._explain(network, predicted)
         if self.is_settled:

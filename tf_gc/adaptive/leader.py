@@ -18,7 +18,8 @@ from tf_gc.adaptive.run_record import ControlPoint, RunRecord
 # reports after the step that tells enough of it.
 _TRYING_SECONDS, _SECONDS = 0.15, 0.6
 _FIRST_STEPS, _MOST_STEPS = 3, 60  # the first: while it is not known how long steps take
-# That are looked back on. Reports wait for a step of their plan, of which not every one is.
+# How many steps are looked back on: reports come with the first step of their plan that is due, and
+# other steps may be in between.
 KNOWN_STEPS = 2 * _MOST_STEPS
 _LEAST_STEPS = 4  # between reports, when nothing is tried, however long steps are
 _REPORTS_PER_GAIN = 10
