@@ -99,7 +99,19 @@ int64_t Mailbox::OpeningSize(const SizeHistory::Message& message) const {
 
 void Mailbox::Send(const std::vector<int>& peers, const Header& header,
                    const Bytes& message) {
+  Outgoing outgoing{peers, header, message};
+  if (header.phase == Phase::kSum) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (late_parts_ > 0) return held_.push_back(std::move(outgoing));
+  }
+  SendNow(outgoing);
+}
+
+void Mailbox::SendNow(const Outgoing& outgoing) {
+  const auto& [peers, header, message] = outgoing;
   const std::string tag = Tag(header.phase, header.piece);
+  const bool is_late = header.phase == Phase::kContribution &&
+                       message.size() <= kMaxOpeningSize;
   Bytes opening;
   for (const int peer : peers) {
     const SizeHistory::Message sent = MessageOf(header, peer, true);
@@ -109,10 +121,10 @@ void Mailbox::Send(const std::vector<int>& peers, const Header& header,
       std::lock_guard<std::mutex> lock(mutex_);
       sizes_[sent] = message.size();
     }
-    SendPart(peer, header.phase, tag, opening);
+    SendPart(peer, header.phase, tag, opening, /*is_late=*/false);
     for (int64_t part = 0; part < Parts(message.size(), size); ++part) {
       SendPart(peer, header.phase, PartTag(tag, part),
-               Part(message, size, part));
+               Part(message, size, part), is_late);
     }
   }
 }
@@ -177,20 +189,33 @@ void Mailbox::ReceiveRest(const Key& key, const std::string& tag,
 }
 
 void Mailbox::SendPart(int peer, Phase phase, const std::string& tag,
-                       const Bytes& part) {
+                       const Bytes& part, bool is_late) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!status_.ok()) return;
     ++pending_;
     ++pending_sends_[peer];
+    late_parts_ += is_late;
     bytes_sent_ += part.size();
     if (phase == Phase::kSum) result_bytes_sent_ += part.size();
   }
-  transport_->Send(peer, tag, part, [this, peer](const absl::Status& status) {
+  transport_->Send(
+      peer, tag, part, [this, peer, is_late](const absl::Status& status) {
+        if (is_late && status.ok()) EndLatePart();
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (--pending_sends_[peer] == 0) pending_sends_.erase(peer);
+        EndLocked(status);
+      });
+}
+
+void Mailbox::EndLatePart() {
+  std::vector<Outgoing> held;
+  {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (--pending_sends_[peer] == 0) pending_sends_.erase(peer);
-    EndLocked(status);
-  });
+    if (--late_parts_ > 0) return;
+    held.swap(held_);
+  }
+  for (const Outgoing& outgoing : held) SendNow(outgoing);
 }
 
 void Mailbox::ReceivePart(int peer, const std::string& tag, const Bytes& part,

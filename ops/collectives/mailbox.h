@@ -29,8 +29,11 @@ namespace tf_gc {
 // that; else its header, with which the opening begins, tells the size, and
 // what is missing comes in parts of at most kPartSize, which are asked for as
 // soon as the opening has come, so that they are under way while the op
-// computes. The first error of any transfer, or of patience, ends the exchange:
-// every later call returns it.
+// computes. Results wait until such parts of this rank's contributions are taken,
+// which would be behind them on a slow link: no peer has its result before. So
+// receivers must expect contributions before they wait for results. The first
+// error of any transfer, or of patience, ends the exchange: every later call
+// returns it.
 class Mailbox {
  public:
   // The shortest opening, and that of a message of which there is no history:
@@ -110,8 +113,18 @@ class Mailbox {
     uint32_t checksum = 0;
   };
 
+  struct Outgoing {
+    std::vector<int> peers;
+    Header header;
+    Bytes message;
+  };
+
+  void SendNow(const Outgoing& outgoing);
+  // `is_late`: of a contribution whose opening was too short.
   void SendPart(int peer, Phase phase, const std::string& tag,
-                const Bytes& part);
+                const Bytes& part, bool is_late);
+  // A late part was taken: sends what has waited, if it was the last.
+  void EndLatePart();
   void ReceivePart(int peer, const std::string& tag, const Bytes& part,
                    LinkMonitor* monitor, std::function<void()> then);
   void OnOpening(int peer, const Header& header, int64_t max_size,
@@ -150,6 +163,8 @@ class Mailbox {
   Patience patience_;
   int pending_ = 0;  // callbacks to come, of sends and receives
   std::map<int, int> pending_sends_;  // of sends alone, by peer
+  int late_parts_ = 0;                // that were not taken yet
+  std::vector<Outgoing> held_;        // results that wait for these
   int64_t bytes_sent_ = 0;
   int64_t result_bytes_sent_ = 0;
   int64_t bytes_received_ = 0;

@@ -273,6 +273,7 @@ TEST_F(MailboxTest, CountsWhatTheTransportWasHanded) {
 }
 
 TEST_F(MailboxTest, CountsBytesOfResultsApart) {
+  Expect();
   Send(600);
   EXPECT_EQ(sender_.result_bytes_sent(), 0);
   SendMessage({1}, MakeHeader(700, Phase::kSum), MakeMessage(700), &sender_);
@@ -337,6 +338,65 @@ TEST(MailboxOfManyTest, OneMessageGoesToSeveralPeers) {
   }
   EXPECT_TRUE(sender.Flush().ok());
   EXPECT_EQ(sender.bytes_sent(), 900);
+}
+
+// Rank 0 owes rank 1 the rest of a contribution, and has a result for rank 2.
+class LateRestTest : public testing::Test {
+ protected:
+  explicit LateRestTest(int64_t size = kMaxSize) : size_(size) {
+    network_.SetFault([this](Transfer* transfer) {
+      tags_.push_back(transfer->tag);
+      transfer->status = error_;
+    });
+    SendMessage({1}, MakeHeader(size), MakeLongMessage(size), &sender_);
+    SendMessage({2}, MakeHeader(60, Phase::kSum), MakeMessage(60), &sender_);
+    third_.Expect(0, MakeHeader(0, Phase::kSum), kMaxSize);
+  }
+
+  void TakeContribution() { second_.Expect(0, MakeHeader(0), size_); }
+  absl::Status TakeResult() {
+    Bytes message;
+    return third_.Take(0, Phase::kSum, 0, &message);
+  }
+
+  const int64_t size_;
+  std::vector<std::string> tags_;  // of what has arrived
+  absl::Status error_;             // of all that arrives
+  InProcessNetwork network_{3};
+  Mailbox sender_{network_.transport(0), 5};
+  Mailbox second_{network_.transport(1), 5}, third_{network_.transport(2), 5};
+};
+
+TEST_F(LateRestTest, ResultsWaitForIt) {
+  EXPECT_THAT(tags_, ElementsAre());
+  TakeContribution();
+  EXPECT_THAT(tags_, ElementsAre("contribution:0", "contribution:0:rest:0",
+                                 "sum:0"));
+  EXPECT_TRUE(TakeResult().ok());
+  EXPECT_TRUE(sender_.Flush().ok());
+  EXPECT_EQ(sender_.result_bytes_sent(), 64);
+  SendMessage({2}, MakeHeader(60, Phase::kSum, 1), MakeMessage(60), &sender_);
+  third_.Expect(0, MakeHeader(0, Phase::kSum, 1), kMaxSize);
+  EXPECT_EQ(tags_.back(), "sum:1") << "nothing is late any more";
+}
+
+TEST_F(LateRestTest, ResultsWaitNoLongerThanTheExchange) {
+  error_ = absl::UnavailableError("connection reset");
+  TakeContribution();
+  EXPECT_THAT(tags_, ElementsAre("contribution:0"));
+  EXPECT_EQ(sender_.Flush(), error_);
+}
+
+class LongerThanAnyOpeningTest : public LateRestTest {
+ protected:
+  LongerThanAnyOpeningTest() : LateRestTest(Mailbox::kMaxOpeningSize + 1) {}
+};
+
+TEST_F(LongerThanAnyOpeningTest, IsNotLateSoThatPiecesFollowEachOther) {
+  EXPECT_THAT(tags_, ElementsAre("sum:0"));
+  EXPECT_TRUE(TakeResult().ok());
+  TakeContribution();
+  EXPECT_TRUE(sender_.Flush().ok());
 }
 
 TEST_F(MailboxTest, MessageThatNeverComesIsDeadlineExceededAndNamesThePeer) {
