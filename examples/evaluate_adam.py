@@ -43,8 +43,9 @@ class System(NamedTuple):
 
     name: str
     title: str
-    # START stands for a tenth of the steps, in which the learning rate rises, HALF for a half, and
-    # BETA for the optimizer's momentum.
+    # START stands for a tenth of the steps, in which the learning rate rises, FIFTHS for two fifths,
+    # HALF for a half, LATE for all but the last third, or about that: a multiple of 50; and BETA for
+    # the optimizer's momentum.
     compressor: str
     line: str = "-"
 
@@ -150,6 +151,20 @@ SYSTEMS = (
         " start_step=HALF, start_compression=ThreeLC())",
         "-.",
     ),
+    System(
+        "diloco-late",
+        "DiLoCo, 50 inner steps, 3LC, after two thirds with 3LC",
+        "DiLoCo(50, OuterSGD(1.3, 0.0), ThreeLC(units='gradient', mean_multiplier=1.5),"
+        " start_step=LATE, start_compression=ThreeLC())",
+        "-.",
+    ),
+    System(
+        "diloco-4",
+        "DiLoCo, 4 inner steps, 3LC, after two fifths with 3LC",
+        "DiLoCo(4, OuterSGD(1.3, 0.0), ThreeLC(units='gradient', mean_multiplier=1.5),"
+        " start_step=FIFTHS, start_compression=ThreeLC())",
+        "-.",
+    ),
 )
 
 
@@ -170,7 +185,9 @@ def trainings_of(
             f"{task.name}, {system.title}, {where}, seed {seed}",
             pathlib.Path(FLAGS.out, task.name, f"{system.name}-{where}-{seed}.json"),
             system.compressor.replace("START", str(task.steps // 10))
+            .replace("FIFTHS", str(2 * task.steps // 5))
             .replace("HALF", str(task.steps // 2))
+            .replace("LATE", str(task.steps - task.steps // 150 * 50))
             .replace("BETA", "0.8" if task.name.endswith("-sgd") else "0.9"),
             (
                 f"--epochs={task.epochs}",
