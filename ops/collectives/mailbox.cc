@@ -110,8 +110,8 @@ void Mailbox::Send(const std::vector<int>& peers, const Header& header,
 void Mailbox::SendNow(const Outgoing& outgoing) {
   const auto& [peers, header, message] = outgoing;
   const std::string tag = Tag(header.phase, header.piece);
-  const bool is_late = header.phase == Phase::kContribution &&
-                       message.size() <= kMaxOpeningSize;
+  const bool could_open = header.phase == Phase::kContribution &&
+                          message.size() <= kMaxOpeningSize;
   Bytes opening;
   for (const int peer : peers) {
     const SizeHistory::Message sent = MessageOf(header, peer, true);
@@ -124,7 +124,7 @@ void Mailbox::SendNow(const Outgoing& outgoing) {
     SendPart(peer, header.phase, tag, opening, /*is_late=*/false);
     for (int64_t part = 0; part < Parts(message.size(), size); ++part) {
       SendPart(peer, header.phase, PartTag(tag, part),
-               Part(message, size, part), is_late);
+               Part(message, size, part), could_open && size > kHeadSize);
     }
   }
 }

@@ -29,11 +29,14 @@ namespace tf_gc {
 // that; else its header, with which the opening begins, tells the size, and
 // what is missing comes in parts of at most kPartSize, which are asked for as
 // soon as the opening has come, so that they are under way while the op
-// computes. Results wait until such parts of this rank's contributions are taken,
-// which would be behind them on a slow link: no peer has its result before. So
-// receivers must expect contributions before they wait for results. The first
-// error of any transfer, or of patience, ends the exchange: every later call
-// returns it.
+// computes. The first error of any transfer, or of patience, ends the exchange:
+// every later call returns it.
+//
+// Results wait until the late parts of this rank's contributions are taken:
+// those of messages that were longer than the last ones, and no longer than an
+// opening may be. On a slow link they would be behind the results, which no
+// peer can use before it has made its own. So receivers must expect
+// contributions before they wait for results.
 class Mailbox {
  public:
   // The shortest opening, and that of a message of which there is no history:
@@ -120,7 +123,7 @@ class Mailbox {
   };
 
   void SendNow(const Outgoing& outgoing);
-  // `is_late`: of a contribution whose opening was too short.
+  // `is_late`: results wait for it.
   void SendPart(int peer, Phase phase, const std::string& tag,
                 const Bytes& part, bool is_late);
   // A late part was taken: sends what has waited, if it was the last.

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -273,7 +274,6 @@ TEST_F(MailboxTest, CountsWhatTheTransportWasHanded) {
 }
 
 TEST_F(MailboxTest, CountsBytesOfResultsApart) {
-  Expect();
   Send(600);
   EXPECT_EQ(sender_.result_bytes_sent(), 0);
   SendMessage({1}, MakeHeader(700, Phase::kSum), MakeMessage(700), &sender_);
@@ -340,63 +340,79 @@ TEST(MailboxOfManyTest, OneMessageGoesToSeveralPeers) {
   EXPECT_EQ(sender.bytes_sent(), 900);
 }
 
-// Rank 0 owes rank 1 the rest of a contribution, and has a result for rank 2.
+// Rank 0 sends ranks 1 and 2 contributions that are longer than the last ones,
+// and then rank 2 a result.
 class LateRestTest : public testing::Test {
  protected:
-  explicit LateRestTest(int64_t size = kMaxSize) : size_(size) {
+  void Send(int64_t size, int64_t last_size) {
+    size_ = size;
+    for (const int receiver : {1, 2}) {
+      for (const auto& [rank, peer] :
+           {std::pair(0, receiver), std::pair(receiver, 0)}) {
+        histories_[rank].EndExchange(
+            {{{Codec::kThreeLc, Phase::kContribution, 0, peer, rank == 0},
+              last_size}});
+        histories_[rank].BeginStep();
+      }
+    }
     network_.SetFault([this](Transfer* transfer) {
       tags_.push_back(transfer->tag);
-      transfer->status = error_;
+      if (transfer->tag == "contribution:0:rest:0") transfer->status = error_;
     });
-    SendMessage({1}, MakeHeader(size), MakeLongMessage(size), &sender_);
-    SendMessage({2}, MakeHeader(60, Phase::kSum), MakeMessage(60), &sender_);
-    third_.Expect(0, MakeHeader(0, Phase::kSum), kMaxSize);
+    for (const int peer : {1, 2}) {
+      SendMessage({peer}, MakeHeader(size), MakeLongMessage(size), &ranks_[0]);
+    }
+    SendMessage({2}, MakeHeader(60, Phase::kSum), MakeMessage(60), &ranks_[0]);
+    ranks_[2].Expect(0, MakeHeader(0, Phase::kSum), kMaxSize);
+  }
+  void TakeContribution(int rank) {
+    ranks_[rank].Expect(0, MakeHeader(0), size_);
+  }
+  bool HasResult() const {
+    return std::find(tags_.begin(), tags_.end(), "sum:0") != tags_.end();
   }
 
-  void TakeContribution() { second_.Expect(0, MakeHeader(0), size_); }
-  absl::Status TakeResult() {
-    Bytes message;
-    return third_.Take(0, Phase::kSum, 0, &message);
-  }
-
-  const int64_t size_;
+  int64_t size_ = 0;               // of the contributions
   std::vector<std::string> tags_;  // of what has arrived
-  absl::Status error_;             // of all that arrives
+  absl::Status error_;             // of the rests
+  SizeHistory histories_[3];
   InProcessNetwork network_{3};
-  Mailbox sender_{network_.transport(0), 5};
-  Mailbox second_{network_.transport(1), 5}, third_{network_.transport(2), 5};
+  Mailbox ranks_[3] = {
+      {network_.transport(0), Patience(5), nullptr, 0, nullptr, &histories_[0]},
+      {network_.transport(1), Patience(5), nullptr, 0, nullptr, &histories_[1]},
+      {network_.transport(2), Patience(5), nullptr, 0, nullptr, &histories_[2]},
+  };
 };
 
-TEST_F(LateRestTest, ResultsWaitForIt) {
-  EXPECT_THAT(tags_, ElementsAre());
-  TakeContribution();
-  EXPECT_THAT(tags_, ElementsAre("contribution:0", "contribution:0:rest:0",
-                                 "sum:0"));
-  EXPECT_TRUE(TakeResult().ok());
-  EXPECT_TRUE(sender_.Flush().ok());
-  EXPECT_EQ(sender_.result_bytes_sent(), 64);
-  SendMessage({2}, MakeHeader(60, Phase::kSum, 1), MakeMessage(60), &sender_);
-  third_.Expect(0, MakeHeader(0, Phase::kSum, 1), kMaxSize);
-  EXPECT_EQ(tags_.back(), "sum:1") << "nothing is late any more";
+TEST_F(LateRestTest, ResultsWaitForTheLast) {
+  Send(/*size=*/200, /*last_size=*/100);
+  TakeContribution(2);
+  EXPECT_FALSE(HasResult());
+  TakeContribution(1);
+  EXPECT_TRUE(HasResult());
+  Bytes message;
+  EXPECT_TRUE(ranks_[2].Take(0, Phase::kSum, 0, &message).ok());
+  EXPECT_TRUE(ranks_[0].Flush().ok());
+  EXPECT_EQ(ranks_[0].result_bytes_sent(), 64);
 }
 
-TEST_F(LateRestTest, ResultsWaitNoLongerThanTheExchange) {
+TEST_F(LateRestTest, ItsFailureEndsTheExchangeWithoutResults) {
+  Send(/*size=*/200, /*last_size=*/100);
+  TakeContribution(1);
   error_ = absl::UnavailableError("connection reset");
-  TakeContribution();
-  EXPECT_THAT(tags_, ElementsAre("contribution:0"));
-  EXPECT_EQ(sender_.Flush(), error_);
+  TakeContribution(2);
+  EXPECT_FALSE(HasResult());
+  EXPECT_EQ(ranks_[0].Flush(), error_);
 }
 
-class LongerThanAnyOpeningTest : public LateRestTest {
- protected:
-  LongerThanAnyOpeningTest() : LateRestTest(Mailbox::kMaxOpeningSize + 1) {}
-};
+TEST_F(LateRestTest, ThereIsNoneWithoutHistory) {
+  Send(/*size=*/200, /*last_size=*/0);
+  EXPECT_TRUE(HasResult());
+}
 
-TEST_F(LongerThanAnyOpeningTest, IsNotLateSoThatPiecesFollowEachOther) {
-  EXPECT_THAT(tags_, ElementsAre("sum:0"));
-  EXPECT_TRUE(TakeResult().ok());
-  TakeContribution();
-  EXPECT_TRUE(sender_.Flush().ok());
+TEST_F(LateRestTest, WhatNoOpeningCouldHoldIsNotLate) {
+  Send(Mailbox::kMaxOpeningSize + 1, Mailbox::kMaxOpeningSize);
+  EXPECT_TRUE(HasResult());
 }
 
 TEST_F(MailboxTest, MessageThatNeverComesIsDeadlineExceededAndNamesThePeer) {
