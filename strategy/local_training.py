@@ -7,6 +7,7 @@ import zlib
 import tensorflow as tf
 from tf_gc.strategy import second_moments
 from tf_gc.strategy.gradients import times
+from tf_gc.strategy.residuals import OUTER_GRADIENT
 from tf_gc.strategy.variables import GRADIENT_DTYPES, unwrap
 
 _OTHER_PERIOD = (
@@ -123,14 +124,24 @@ class LocalTraining:
             results = _dense(own())
             return results, [tf.square(tf.cast(results[i], tf.float32)) for i in shared]
 
-        # Keras leaves out variables that have no gradient, and so perhaps the first.
-        first = self._begun[_ids(variables)[0]]
-        is_common = self._counter([first]).read_value() < self._diloco.start_step
+        is_common = self._is_first_step(variables)
         # TensorFlow traces them in this order; eagerly, nothing is shared by own gradients.
         results, moments = tf.cond(is_common, reduced, own_with_squares)
         for i, moment in zip(shared, moments, strict=True):
             second_moments.attach(results[i], moment)
         return results
+
+    def deliver_restored(self, pairs):
+        """Returns the pairs of a worker without others, in first steps with what waits for them."""
+        if self._diloco.start_step == 0 or self._diloco.start_compression is None:
+            return pairs
+        is_first = self._is_first_step([variable for _, variable in pairs])
+        return self._residuals.deliver_restored(pairs, is_due=is_first)
+
+    def _is_first_step(self, variables):
+        # Keras leaves out variables that have no gradient, and so perhaps the first.
+        first = self._begun[_ids(variables)[0]]
+        return self._counter([first]).read_value() < self._diloco.start_step
 
     def _once_for_each_worker(self, function, variables):
         if len(self._strategy.extended.worker_devices) == 1:
@@ -158,12 +169,15 @@ class LocalTraining:
                 functools.partial(self._remember, fragment, period, steps),
                 lambda: (),
             )
-            is_own = tf.equal(self._period_of(fragment[0]).read_value(), period)
-            tf.debugging.Assert((steps < 0) | is_own, [_OTHER_PERIOD])
+            # First steps, too, would take the same from copies that differ.
+            expected = tf.where(steps < 0, tf.zeros_like(period), period)
+            are_expected = tf.equal(self._periods_of(fragment), expected)
+            tf.debugging.Assert(tf.reduce_all(are_expected), [_OTHER_PERIOD])
 
     def _period(self, variables):
         """Returns what "period_of" is in the periods of a list of variables."""
-        return 1 + zlib.crc32("\n".join(self._residuals.names(variables)).encode())
+        names = "\n".join(self._residuals.names(variables))
+        return tf.constant(1 + zlib.crc32(names.encode()), tf.int64)
 
     def _period_of(self, variable):
         return self._residuals.shared(variable, "period_of", (), tf.int64)
@@ -205,7 +219,7 @@ class LocalTraining:
             all_own = tf.reduce_all(is_own)
             check = tf.debugging.Assert(tf.equal(tf.reduce_any(is_own), all_own), [_OTHER_PERIOD])
             with tf.control_dependencies([check]):
-                is_due = tf.identity(all_own & (steps > 0))
+                is_due = tf.identity(all_own & tf.not_equal(steps, 0))
             tf.cond(is_due, functools.partial(self._outer_step, fragment), lambda: ())
         self._counter(variables).assign(tf.minimum(steps, 0) + self._diloco.start_step)
 
@@ -273,6 +287,10 @@ class LocalTraining:
             ]
             if self._workers > 1:
                 gradients = self._reducer.reduce(gradients, variables, "MEAN", variables[0])
+            elif self._diloco.compression is not None:
+                pairs = list(zip(gradients, variables, strict=True))
+                pairs = self._residuals.deliver_restored(pairs, f"{OUTER_GRADIENT}residual")
+                gradients = [gradient for gradient, _ in pairs]
             for variable, value, gradient in zip(variables, before, gradients, strict=True):
                 self._update(variable, value, gradient)
         return ()

@@ -271,6 +271,9 @@ class OuterStepTest(parameterized.TestCase):
         {"turns": [(_ALL, 3), tf_gc.DiLoCo(2, _AVERAGE), (_REST, 4)]},
         {"turns": [(_ALL, 1), tf_gc.DiLoCo(1, _AVERAGE), (_ALL, 1)]},
         {"turns": [(_ALL, 7), tf_gc.DiLoCo(2, _AVERAGE), (_ALL, 2)], "start_step": 5},
+        # First steps, of which all workers would take the same from different copies.
+        {"turns": [(_ALL, 3), tf_gc.DiLoCo(2, _AVERAGE, start_step=6), (_ALL, 1)]},
+        {"turns": [(_ALL, 5), (_REST, 1)], "start_step": 4},
     )
     def test_no_period_begins_within_that_of_others(self, turns, start_step=0):
         diloco = tf_gc.DiLoCo(2, _AVERAGE, start_step=start_step)
@@ -436,6 +439,20 @@ class CheckpointTest(parameterized.TestCase):
             for worker, values in enumerate(results):
                 assert_close(values[step - saved_after], reference.copies[worker])
 
+    def test_synchronize_lets_a_training_go_on_with_first_steps(self):
+        results = shared_cluster(2).run(
+            programs.continue_otherwise,
+            tf_gc.DiLoCo(4, _AVERAGE, start_step=2),
+            tf_gc.DiLoCo(4, _AVERAGE, start_step=8),
+            self.create_tempdir().full_path,
+            4,
+            12,
+            synchronizes=True,
+        )
+        for step in [*range(4), 7]:  # from 4 to 8, and the end of the period behind them
+            for name in programs.SHAPES:
+                one([values[step][name] for values in results])
+
     def test_residuals_of_gradients_are_no_residuals_of_outer_gradients(self):
         diloco = tf_gc.DiLoCo(2, _AVERAGE, tf_gc.ThreeLC())
         for (before, after), warnings in shared_cluster(2).run(
@@ -479,6 +496,30 @@ class CheckpointTest(parameterized.TestCase):
                 key = name, "outer_momentum"
                 np.testing.assert_array_equal(slots[key], momenta[key])
         self.assertGreater(np.abs(one(later)["kernel"] - values["kernel"]).max(), 0)
+
+    @parameterized.parameters(
+        ({"compression": _COMPRESS_ALL}, 4, "outer_gradient_residual", 1.0),
+        ({"start_step": 4, "start_compression": _COMPRESS_ALL}, 2, "residual", programs.INNER_RATE),
+        ({"start_step": 4, "start_compression": _COMPRESS_ALL}, 6, "residual", 0.0),
+    )
+    def test_one_worker_gets_what_waited_for_the_kind_of_step_that_it_takes(
+        self, arguments, saved_after, slot, rate
+    ):
+        diloco = tf_gc.DiLoCo(2, _AVERAGE, **arguments)
+        steps = [saved_after, saved_after + 1]
+        with tempfile.TemporaryDirectory() as directory:
+            saved = shared_cluster(2).run(
+                programs.train_and_save, diloco, directory, saved_after, saved_after
+            )
+            [(values, _)] = shared_cluster(1).run(
+                programs.restore_and_train, diloco, directory, 0, saved_after, saved_after + 2
+            )
+        for name, value in values.items():
+            gradients = sum(programs.gradient(name, step, 0) for step in steps)
+            waited = sum(slots[name, slot] for _, slots in saved)
+            self.assertGreater(np.abs(waited).max(), 0)
+            expected = saved[0][0][name] - programs.INNER_RATE * gradients - rate * waited
+            np.testing.assert_allclose(value, expected, atol=1e-5, err_msg=name)
 
 
 class KerasTest(parameterized.TestCase):
