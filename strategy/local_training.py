@@ -36,7 +36,7 @@ class LocalTraining:
         self._reducer = reducer  # of outer gradients
         self._device = device
         self._workers = strategy.extended._num_workers
-        self._lists = {}  # id of an optimizer's first variable -> ids of all of them
+        self._lists = {}  # ids of the variables of a step, in the order of tracing -> None
         self._run = []  # lists of the steps of this run
         self._begun = {}  # id of a variable in a step that has begun -> the first of its list
         self._reduced = set()  # ids of variables whose gradients are given out
@@ -84,15 +84,16 @@ class LocalTraining:
         """Takes the outer step of all variables that have had inner steps since their last.
 
         Raises:
-          ValueError: these are not the variables of steps.
+          ValueError: no step has had variables of these alone, in their order.
+          tf.errors.InvalidArgumentError: one is within a period of variables that are not here.
         """
-        ids = _ids(variables)
-        if not ids or (self._lists.get(ids[0]) != ids and not self._are_restored(variables)):
+        lists = self._lists_of(variables)
+        if not lists:
             raise ValueError(
                 "variables must be those of an optimizer that has taken steps, all of them and in "
                 "its order, such as model.trainable_variables"
             )
-        self._once_for_each_worker(self._synchronize, list(variables))
+        self._once_for_each_worker(self._synchronize, lists)
 
     def handles(self, gradient):
         """Whether a gradient stays on its worker after `start_step`."""
@@ -143,11 +144,11 @@ class LocalTraining:
         first = self._begun[_ids(variables)[0]]
         return self._counter([first]).read_value() < self._diloco.start_step
 
-    def _once_for_each_worker(self, function, variables):
+    def _once_for_each_worker(self, function, argument):
         if len(self._strategy.extended.worker_devices) == 1:
-            function(variables)
+            function(argument)
         else:
-            tf.distribute.get_replica_context().merge_call(lambda _: function(variables))
+            tf.distribute.get_replica_context().merge_call(lambda _: function(argument))
 
     def _begin_step(self, variables):
         ids = _ids(variables)
@@ -159,7 +160,7 @@ class LocalTraining:
                 "have one optimizer"
             )
         self._begun.update(dict.fromkeys(ids, variables[0]))
-        self._lists[ids[0]] = ids
+        self._lists[ids] = None
         self._run.append(ids)
         steps = self._inner_steps(variables)
         period = self._period(variables)
@@ -169,10 +170,18 @@ class LocalTraining:
                 functools.partial(self._remember, fragment, period, steps),
                 lambda: (),
             )
-            # First steps, too, would take the same from copies that differ.
-            expected = tf.where(steps < 0, tf.zeros_like(period), period)
-            are_expected = tf.equal(self._periods_of(fragment), expected)
-            tf.debugging.Assert(tf.reduce_all(are_expected), [_OTHER_PERIOD])
+        tf.debugging.Assert(self._may_step(variables, steps), [_OTHER_PERIOD])
+
+    def _may_step(self, variables, steps):
+        """Whether all are in a period of theirs, or, before `start_step`, in none.
+
+        First steps would take the same from copies that differ.
+        """
+        period = self._period(variables)
+        expected = tf.where(steps < 0, tf.zeros_like(period), period)
+        fragments = [fragment for _, fragment in self._fragments(variables)]
+        are_expected = [tf.equal(self._periods_of(fragment), expected) for fragment in fragments]
+        return tf.reduce_all(tf.concat(are_expected, 0)) if fragments else tf.constant(True)
 
     def _period(self, variables):
         """Returns what "period_of" is in the periods of a list of variables."""
@@ -189,7 +198,7 @@ class LocalTraining:
         ids = _ids(variables)
         if not ids:
             return
-        if ids[0] not in self._begun or self._lists.get(ids[0]) != ids:
+        if ids[0] not in self._begun or ids not in self._run:
             raise ValueError(
                 "outer_step must get the variables whose gradients reduce_gradients was given in "
                 "this step, all of them and in that order"
@@ -198,11 +207,14 @@ class LocalTraining:
             self._begun.pop(id_, None)
         self._reduced.difference_update(ids)
         counter = self._counter(variables)
+        # A graph goes on beside the check at the step's beginning.
+        may_step = self._may_step(variables, self._inner_steps(variables))
         with tf.device(self._device):
-            steps = counter.assign_add(1) - self._diloco.start_step
+            steps = counter.assign_add(tf.cast(may_step, tf.int64)) - self._diloco.start_step
         for offset, fragment in self._fragments(variables):
+            is_due = (steps > 0) & tf.equal(steps % self._diloco.inner_steps, offset)
             tf.cond(
-                (steps > 0) & tf.equal(steps % self._diloco.inner_steps, offset),
+                may_step & is_due,
                 functools.partial(self._outer_step, fragment),
                 lambda: (),
             )
@@ -211,17 +223,30 @@ class LocalTraining:
             in_period = tf.where(steps > 0, steps % self._diloco.inner_steps, steps)
             counter.assign(in_period + self._diloco.start_step)
 
-    def _synchronize(self, variables):
+    def _synchronize(self, lists):
+        for variables in lists:
+            self._end_period(variables)
+        for variables in lists:
+            for _, fragment in self._fragments(variables):
+                are_free = tf.equal(self._periods_of(fragment), 0)
+                tf.debugging.Assert(tf.reduce_all(are_free), [_OTHER_PERIOD])
+
+    def _end_period(self, variables):
+        """Takes the outer steps of a list, unless its variables are within a period of others."""
         steps = self._inner_steps(variables)
         period = self._period(variables)
+        left = tf.minimum(steps, 0)
         for _, fragment in self._fragments(variables):
-            is_own = tf.equal(self._periods_of(fragment), period)
-            all_own = tf.reduce_all(is_own)
-            check = tf.debugging.Assert(tf.equal(tf.reduce_any(is_own), all_own), [_OTHER_PERIOD])
-            with tf.control_dependencies([check]):
-                is_due = tf.identity(all_own & tf.not_equal(steps, 0))
+            begun = self._periods_of(fragment)
+            are_own = tf.reduce_all(tf.equal(begun, period))
+            is_due = are_own & tf.not_equal(steps, 0)
             tf.cond(is_due, functools.partial(self._outer_step, fragment), lambda: ())
-        self._counter(variables).assign(tf.minimum(steps, 0) + self._diloco.start_step)
+            # Also where its first step was left out.
+            for marker in map(self._period_of, fragment):
+                marker.assign(tf.where(are_own, tf.zeros_like(period), marker.read_value()))
+            are_free = tf.reduce_all(are_own | tf.equal(begun, 0))
+            left = tf.where(are_free, left, steps)
+        self._counter(variables).assign(left + self._diloco.start_step)
 
     def _counter(self, variables):
         return self._residuals.shared(variables[0], "inner_steps", (), tf.int64)
@@ -230,11 +255,25 @@ class LocalTraining:
         """Returns how many inner steps are counted; before `start_step` less than 0."""
         return self._counter(variables).read_value() - self._diloco.start_step
 
+    def _lists_of(self, variables):
+        """Returns those of the steps so far that have none but these variables, in this order.
+
+        Keras may leave out variables that have no gradient. If none has taken a step since its
+        period was restored, that was of all of them.
+        """
+        by_id = dict(zip(_ids(variables), variables, strict=True))
+        lists = [
+            [by_id[id_] for id_ in ids]
+            for ids in self._lists
+            if ids == tuple(id_ for id_ in by_id if id_ in ids)
+        ]
+        return lists or ([list(variables)] if self._are_restored(variables) else [])
+
     def _are_restored(self, variables):
         """Whether all have what they were when a period began, in an earlier program."""
         ids = set(_ids(variables))
-        have_stepped = any(not ids.isdisjoint(others) for others in self._lists.values())
-        return not have_stepped and all(
+        have_stepped = any(not ids.isdisjoint(others) for others in self._lists)
+        return bool(ids) and not have_stepped and all(
             self._residuals.has_shared(v, "outer_variable")
             for v in variables
             if unwrap(v).dtype.base_dtype in GRADIENT_DTYPES
@@ -321,7 +360,7 @@ def _dense(gradients):
 
 
 def _ids(variables):
-    return [unwrap(v)._unique_id for v in variables]
+    return tuple(unwrap(v)._unique_id for v in variables)
 
 
 def _copies(variable):

@@ -150,11 +150,12 @@ def train_in_turns(diloco, turns, directory=None):
     """Trains lists of variables, each for some steps, all traced when they first have a turn.
 
     Args:
-      turns: pairs of a slice of the variables and a number of steps; a `DiLoCo` in place of one
-        saves, and goes on in another program, which has that and restores.
+      turns: pairs of a slice of the variables and a number of steps, of "refused" for a step that
+        must be, or of "synchronize"; a `DiLoCo` in place of one saves, and goes on in another
+        program, which has that and restores.
 
     Returns:
-      This worker's values after each step.
+      This worker's values after each step that is taken, and after `synchronize`.
     """
     trainer, values = Trainer(diloco), []
     functions = {}
@@ -166,8 +167,18 @@ def train_in_turns(diloco, turns, directory=None):
             trainer.checkpoint().read(path)
             continue
         trainer.trained, steps = turn
+        if steps == "synchronize":
+            trainer.strategy.synchronize(trainer.variables[trainer.trained])
+            values.append(trainer.values())
+            continue
         trainer.retrace()
         trainer._step = functions.setdefault(str(trainer.trained), trainer._step)
+        if steps == "refused":
+            try:
+                trainer.step(len(values))
+            except tf.errors.InvalidArgumentError:
+                continue
+            raise AssertionError(f"{trainer.trained} is within no period of others")
         for _ in range(steps):
             trainer.step(len(values))
             values.append(trainer.values())
@@ -374,7 +385,7 @@ def methods_without_diloco():
     return errors
 
 
-def fit_with_an_unused_variable(diloco, batches):
+def fit_with_an_unused_variable(diloco, batches, synchronize=False, scales_loss=False):
     """Trains a model whose first variable gets no gradient; returns the steps that were reduced."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)
     keras = tf.keras
@@ -382,10 +393,15 @@ def fit_with_an_unused_variable(diloco, batches):
         inputs = keras.Input([4])
         unused = keras.layers.Dense(3)(inputs)
         model = keras.Model(inputs, [unused, keras.layers.Dense(2)(inputs)])
-        model.compile(keras.optimizers.Adam(0.01), loss=[None, "mse"])
+        optimizer = keras.optimizers.Adam(0.01)
+        if scales_loss:
+            optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)
+        model.compile(optimizer, loss=[None, "mse"])
     labels = tf.ones([4, 3]), tf.ones([4, 2])
     data = tf.data.Dataset.from_tensors((tf.ones([4, 4]), labels)).repeat(batches)
     model.fit(data, verbose=0)
+    if synchronize:
+        strategy.synchronize(model.trainable_variables)
     return strategy.traffic.steps
 
 

@@ -284,6 +284,30 @@ class OuterStepTest(parameterized.TestCase):
                 self.assertIn("strategy.synchronize", str(error))
 
     @parameterized.parameters(
+        # The first variable is that of another list, too, which was traced since.
+        [[(slice(2), 2), (slice(0, 3, 2), 2), (slice(2), 1), (slice(2), "synchronize")]],
+        [[(_ALL, 1), (_REST, "refused"), (_ALL, "synchronize")]],
+        [[(_ALL, 1), (slice(-1), "refused"), (_ALL, "synchronize")]],
+        # One of two optimizers.
+        [[(slice(1), 1), (_REST, 1), (_ALL, "synchronize")]],
+    )
+    def test_synchronize_ends_the_periods_that_there_are(self, turns):
+        results = shared_cluster(2).run(programs.train_in_turns, tf_gc.DiLoCo(2, _AVERAGE), turns)
+        for name in programs.SHAPES:
+            one([values[-1][name] for values in results])
+            before = {programs.fingerprint([values[-2][name]]) for values in results}
+            self.assertLen(before, 1 if (name, len(turns)) == ("second", 4) else 2)
+
+    def test_synchronize_of_others_within_a_period_is_refused(self):
+        turns = [(_ALL, 1), (slice(-1), "refused"), (slice(-1), "synchronize")]
+        with Cluster(2) as cluster:
+            for error in cluster.outcomes(
+                programs.train_in_turns, tf_gc.DiLoCo(2, _AVERAGE), turns
+            ):
+                self.assertIsInstance(error, tf.errors.InvalidArgumentError)
+                self.assertIn("strategy.synchronize", str(error))
+
+    @parameterized.parameters(
         ([[0, 1]], [[0, 1, 2]]),
         ([[0, 1]], [[1, 0]]),
         ([[0], [1]], [[0, 1]]),
@@ -598,6 +622,13 @@ class KerasTest(parameterized.TestCase):
         diloco = tf_gc.DiLoCo(4, start_step=2)
         for steps in shared_cluster(2).run(programs.fit_with_an_unused_variable, diloco, 6):
             self.assertEqual(steps, 3)  # 2, and an outer one
+
+    def test_synchronize_takes_variables_without_gradients_which_keras_leaves_out(self):
+        for legacy_keras in ({}, _LEGACY_KERAS):
+            for steps in shared_cluster(2, **legacy_keras).run(
+                programs.fit_with_an_unused_variable, tf_gc.DiLoCo(4), 6, True, True
+            ):
+                self.assertEqual(steps, 2)
 
     def test_sparse_gradients_of_first_steps_are_summed_exactly_unless_rows_are_compressed(self):
         for compression in (

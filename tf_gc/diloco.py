@@ -88,19 +88,22 @@ class DiLoCo:
     24 000 steps.
 
     After an outer step of all variables they are the same, bit for bit, on all workers:
-    where `inner_steps` divides the steps of a `fit` with one fragment, what is evaluated
-    and saved is the common model. In between, evaluation and checkpoints see each
-    worker's own copy; `strategy.synchronize` ends a period early.
+    where `inner_steps` divides the updates of a `fit`, and `start_step`, with one
+    fragment, what is evaluated and saved is the common model. In between, evaluation
+    and checkpoints see each worker's own copy; `strategy.synchronize` ends a period
+    early.
 
     Attributes:
       inner_steps: H, 1 or more. How to tune it: the paper's 500 costs little quality in
-        long trainings; a training of a few thousand steps wants 10 to 100.
-      outer_optimizer: a `tf_gc.OuterSGD`.
+        long trainings; a training of a few thousand steps wants 10 to 100, or a few
+        where every step counts.
+      outer_optimizer: a `tf_gc.OuterSGD`. How to tune it: with few inner steps a rate
+        of 1.3 without momentum, as one worker moves the model less than all together.
       compression: a compressor such as `tf_gc.ThreeLC()`, a `tf_gc.Policy`, or None for
         exact means.
       fragments: P, 1 ... `inner_steps`.
       start_step: the first inner step, 0 or more. How to tune it: a tenth of the steps,
-        in which the learning rate rises, or a half, which costs less quality.
+        in which the learning rate rises, or two fifths, which cost less quality.
       start_compression: how gradients are reduced before: a compressor such as
         `tf_gc.ThreeLC()`, a `tf_gc.Policy`, or None for exact sums. What it has not
         delivered when inner steps begin is never delivered.

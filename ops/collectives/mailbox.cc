@@ -110,8 +110,8 @@ void Mailbox::Send(const std::vector<int>& peers, const Header& header,
 void Mailbox::SendNow(const Outgoing& outgoing) {
   const auto& [peers, header, message] = outgoing;
   const std::string tag = Tag(header.phase, header.piece);
-  const bool could_open = header.phase == Phase::kContribution &&
-                          message.size() <= kMaxOpeningSize;
+  const bool could_open =
+      header.phase == Phase::kContribution && message.size() <= kMaxOpeningSize;
   Bytes opening;
   for (const int peer : peers) {
     const SizeHistory::Message sent = MessageOf(header, peer, true);
@@ -199,13 +199,14 @@ void Mailbox::SendPart(int peer, Phase phase, const std::string& tag,
     bytes_sent_ += part.size();
     if (phase == Phase::kSum) result_bytes_sent_ += part.size();
   }
-  transport_->Send(
-      peer, tag, part, [this, peer, is_late](const absl::Status& status) {
-        if (is_late && status.ok()) EndLatePart();
-        std::lock_guard<std::mutex> lock(mutex_);
-        if (--pending_sends_[peer] == 0) pending_sends_.erase(peer);
-        EndLocked(status);
-      });
+  transport_->Send(peer, tag, part,
+                   [this, peer, is_late](const absl::Status& status) {
+                     if (is_late && status.ok()) EndLatePart();
+                     std::lock_guard<std::mutex> lock(mutex_);
+                     if (--pending_sends_[peer] == 0)
+                       pending_sends_.erase(peer);
+                     EndLocked(status);
+                   });
 }
 
 void Mailbox::EndLatePart() {
