@@ -44,8 +44,8 @@ class System(NamedTuple):
     name: str
     title: str
     # START stands for a tenth of the steps, in which the learning rate rises, FIFTHS for two
-    # fifths, HALF for a half, LATE for all but the last third, which is cut to a multiple of 50, and
-    # BETA for the optimizer's momentum.
+    # fifths, HALF for a half, LATE for all but the last third, which is cut to a multiple of 50,
+    # and BETA for the optimizer's momentum.
     compressor: str
     line: str = "-"
 
