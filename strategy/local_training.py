@@ -273,10 +273,14 @@ class LocalTraining:
         """Whether all have what they were when a period began, in an earlier program."""
         ids = set(_ids(variables))
         have_stepped = any(not ids.isdisjoint(others) for others in self._lists)
-        return bool(ids) and not have_stepped and all(
-            self._residuals.has_shared(v, "outer_variable")
-            for v in variables
-            if unwrap(v).dtype.base_dtype in GRADIENT_DTYPES
+        return (
+            bool(ids)
+            and not have_stepped
+            and all(
+                self._residuals.has_shared(v, "outer_variable")
+                for v in variables
+                if unwrap(v).dtype.base_dtype in GRADIENT_DTYPES
+            )
         )
 
     def _period_begins(self, steps, offset):
