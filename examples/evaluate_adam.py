@@ -277,7 +277,7 @@ def time_rows(task: Task, link: str) -> list[list[str]]:
 def plot(task: Task, link: str, path: pathlib.Path) -> None:
     """Draws the metric against the seconds of training on links."""
     metric = evaluations.METRICS[task.program]
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
     for system in SYSTEMS:
         for report in trainings.reports(trainings_of(task, system, link)):
             axes.plot(
@@ -289,7 +289,7 @@ def plot(task: Task, link: str, path: pathlib.Path) -> None:
             )
     axes.set(xscale="log", xlabel="seconds of training", ylabel=metric.unit)
     axes.grid(alpha=0.3, which="both")
-    axes.legend()
+    figure.legend(loc="outside lower center", ncols=2)
     figure.suptitle(f"{task.name}, {FLAGS.workers} workers on links of {link}")
     figure.savefig(path, dpi=120)
     plt.close(figure)
