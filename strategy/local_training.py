@@ -7,7 +7,6 @@ import zlib
 import tensorflow as tf
 from tf_gc.strategy import second_moments
 from tf_gc.strategy.gradients import times
-from tf_gc.strategy.residuals import OUTER_GRADIENT
 from tf_gc.strategy.variables import GRADIENT_DTYPES, unwrap
 
 _OTHER_PERIOD = (
@@ -85,7 +84,7 @@ class LocalTraining:
 
         Raises:
           ValueError: no step has had variables of these alone, in their order.
-          tf.errors.InvalidArgumentError: one is within a period of variables that are not here.
+          tf.errors.InvalidArgumentError: one is within a period of others.
         """
         lists = self._lists_of(variables)
         if not lists:
@@ -93,7 +92,9 @@ class LocalTraining:
                 "variables must be those of an optimizer that has taken steps, all of them and in "
                 "its order, such as model.trainable_variables"
             )
-        self._once_for_each_worker(self._synchronize, lists)
+        self._once_for_each_worker(
+            lambda variables: self._synchronize(lists, variables), list(variables)
+        )
 
     def handles(self, gradient):
         """Whether a gradient stays on its worker after `start_step`."""
@@ -134,7 +135,7 @@ class LocalTraining:
 
     def deliver_restored(self, pairs):
         """Returns the pairs of a worker without others, in first steps with what waits for them."""
-        if self._diloco.start_step == 0 or self._diloco.start_compression is None:
+        if not pairs or self._diloco.start_step == 0 or self._diloco.start_compression is None:
             return pairs
         is_first = self._is_first_step([variable for _, variable in pairs])
         return self._residuals.deliver_restored(pairs, is_due=is_first)
@@ -223,30 +224,27 @@ class LocalTraining:
             in_period = tf.where(steps > 0, steps % self._diloco.inner_steps, steps)
             counter.assign(in_period + self._diloco.start_step)
 
-    def _synchronize(self, lists):
-        for variables in lists:
-            self._end_period(variables)
-        for variables in lists:
-            for _, fragment in self._fragments(variables):
-                are_free = tf.equal(self._periods_of(fragment), 0)
-                tf.debugging.Assert(tf.reduce_all(are_free), [_OTHER_PERIOD])
+    def _synchronize(self, lists, variables):
+        for trained in lists:
+            self._end_period(trained)
+        periods = [self._periods_of(fragment) for _, fragment in self._fragments(variables)]
+        are_free = [tf.reduce_all(tf.equal(period, 0)) for period in periods]
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(are_free), [_OTHER_PERIOD])]):
+            for trained in lists:
+                left = tf.minimum(self._inner_steps(trained), 0)
+                self._counter(trained).assign(left + self._diloco.start_step)
 
     def _end_period(self, variables):
-        """Takes the outer steps of a list, unless its variables are within a period of others."""
+        """Takes the outer steps of a list, but for fragments within a period of others, or none."""
         steps = self._inner_steps(variables)
         period = self._period(variables)
-        left = tf.minimum(steps, 0)
         for _, fragment in self._fragments(variables):
-            begun = self._periods_of(fragment)
-            are_own = tf.reduce_all(tf.equal(begun, period))
+            are_own = tf.reduce_all(tf.equal(self._periods_of(fragment), period))
             is_due = are_own & tf.not_equal(steps, 0)
             tf.cond(is_due, functools.partial(self._outer_step, fragment), lambda: ())
             # Also where its first step was left out.
             for marker in map(self._period_of, fragment):
                 marker.assign(tf.where(are_own, tf.zeros_like(period), marker.read_value()))
-            are_free = tf.reduce_all(are_own | tf.equal(begun, 0))
-            left = tf.where(are_free, left, steps)
-        self._counter(variables).assign(left + self._diloco.start_step)
 
     def _counter(self, variables):
         return self._residuals.shared(variables[0], "inner_steps", (), tf.int64)
@@ -258,8 +256,8 @@ class LocalTraining:
     def _lists_of(self, variables):
         """Returns those of the steps so far that have none but these variables, in this order.
 
-        Keras may leave out variables that have no gradient. If none has taken a step since its
-        period was restored, that was of all of them.
+        Keras may leave out variables that have no gradient. A period that was restored was of all
+        of them, unless a step since then has had others.
         """
         by_id = dict(zip(_ids(variables), variables, strict=True))
         lists = [
@@ -267,20 +265,17 @@ class LocalTraining:
             for ids in self._lists
             if ids == tuple(id_ for id_ in by_id if id_ in ids)
         ]
-        return lists or ([list(variables)] if self._are_restored(variables) else [])
+        return [*lists, list(variables)] if self._are_restored(variables) else lists
 
     def _are_restored(self, variables):
         """Whether all have what they were when a period began, in an earlier program."""
         ids = set(_ids(variables))
-        have_stepped = any(not ids.isdisjoint(others) for others in self._lists)
-        return (
-            bool(ids)
-            and not have_stepped
-            and all(
-                self._residuals.has_shared(v, "outer_variable")
-                for v in variables
-                if unwrap(v).dtype.base_dtype in GRADIENT_DTYPES
-            )
+        if not ids or any(not (ids.isdisjoint(o) or ids > set(o)) for o in self._lists):
+            return False
+        return all(
+            self._residuals.has_shared(v, "outer_variable")
+            for v in variables
+            if unwrap(v).dtype.base_dtype in GRADIENT_DTYPES
         )
 
     def _period_begins(self, steps, offset):
@@ -330,10 +325,6 @@ class LocalTraining:
             ]
             if self._workers > 1:
                 gradients = self._reducer.reduce(gradients, variables, "MEAN", variables[0])
-            elif self._diloco.compression is not None:
-                pairs = list(zip(gradients, variables, strict=True))
-                pairs = self._residuals.deliver_restored(pairs, f"{OUTER_GRADIENT}residual")
-                gradients = [gradient for gradient, _ in pairs]
             for variable, value, gradient in zip(variables, before, gradients, strict=True):
                 self._update(variable, value, gradient)
         return ()

@@ -299,10 +299,12 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             strategy.synchronize(model.trainable_variables)
 
         Args:
-          variables: those of an optimizer, in its order.
+          variables: those of an optimizer, or of several, in their order.
 
         Raises:
           ValueError: the strategy has no `tf_gc.DiLoCo`, or these are other variables.
+          tf.errors.InvalidArgumentError: some are within a period of variables that are
+            not among them.
         """
         training = self._with_local_training("synchronize")
         self.run(lambda: training.synchronize(variables))

@@ -153,7 +153,7 @@ class Residuals(internals.Trackable):
     def _saved_name(self, key, slot):
         return self._names[key] if slot == "residual" else f"{self._names[key]}:{slot}"
 
-    def deliver_restored(self, grads_and_vars, slot="residual", is_due=True):
+    def deliver_restored(self, grads_and_vars, is_due=True):
         """Returns the pairs of a worker without others, with what waits for the variables.
 
         These are residuals of a training with more workers. In a step with a gradient that is not
@@ -161,19 +161,19 @@ class Residuals(internals.Trackable):
         """
         self._has_reduced = True
         pairs = [(g, v) for g, v in grads_and_vars if g is not None]
-        if not any(self._waits(slot, variable) for _, variable in pairs):
+        if not any(self._has_residual(variable) for _, variable in pairs):
             return grads_and_vars
         values = [getattr(gradient, "values", gradient) for gradient, _ in pairs]
         is_due &= tf.reduce_all([tf.reduce_all(tf.math.is_finite(v)) for v in values])
-        return [(self._with_restored(g, v, slot, is_due), v) for g, v in grads_and_vars]
+        return [(self._with_restored(g, v, is_due), v) for g, v in grads_and_vars]
 
-    def _waits(self, slot, variable):
-        return self._has(slot, variable, tf.VariableAggregation.SUM.name)
+    def _has_residual(self, variable):
+        return self._has("residual", variable, tf.VariableAggregation.SUM.name)
 
-    def _with_restored(self, gradient, variable, slot, is_due):
-        if gradient is None or not self._waits(slot, variable):
+    def _with_restored(self, gradient, variable, is_due):
+        if gradient is None or not self._has_residual(variable):
             return gradient
-        residual = self.local(variable, slot, unwrap(variable).shape)
+        residual = self.local(variable, "residual", unwrap(variable).shape)
         waiting = residual.read_value()
         delivered = tf.where(is_due, waiting, 0.0)
         residual.assign(waiting - delivered)

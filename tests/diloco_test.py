@@ -288,18 +288,25 @@ class OuterStepTest(parameterized.TestCase):
         [[(slice(2), 2), (slice(0, 3, 2), 2), (slice(2), 1), (slice(2), "synchronize")]],
         [[(_ALL, 1), (_REST, "refused"), (_ALL, "synchronize")]],
         [[(_ALL, 1), (slice(-1), "refused"), (_ALL, "synchronize")]],
-        # One of two optimizers.
+        # Two optimizers.
         [[(slice(1), 1), (_REST, 1), (_ALL, "synchronize")]],
+        [[(_ALL, 3), tf_gc.DiLoCo(2, _AVERAGE), (_REST, "refused"), (_ALL, "synchronize")]],
     )
     def test_synchronize_ends_the_periods_that_there_are(self, turns):
-        results = shared_cluster(2).run(programs.train_in_turns, tf_gc.DiLoCo(2, _AVERAGE), turns)
+        diloco, directory = tf_gc.DiLoCo(2, _AVERAGE), self.create_tempdir().full_path
+        results = shared_cluster(2).run(programs.train_in_turns, diloco, turns, directory)
         for name in programs.SHAPES:
             one([values[-1][name] for values in results])
             before = {programs.fingerprint([values[-2][name]]) for values in results}
-            self.assertLen(before, 1 if (name, len(turns)) == ("second", 4) else 2)
+            is_whole = name == "second" and turns[0] == (slice(2), 2)
+            self.assertLen(before, 1 if is_whole else 2)
 
-    def test_synchronize_of_others_within_a_period_is_refused(self):
-        turns = [(_ALL, 1), (slice(-1), "refused"), (slice(-1), "synchronize")]
+    @parameterized.parameters(
+        [[(_ALL, 1), (slice(-1), "refused"), (slice(-1), "synchronize")]],
+        # All of one optimizer's, and some of another's.
+        [[(slice(1), 1), (_REST, 1), (slice(2), "synchronize")]],
+    )
+    def test_synchronize_within_a_period_of_others_is_refused(self, turns):
         with Cluster(2) as cluster:
             for error in cluster.outcomes(
                 programs.train_in_turns, tf_gc.DiLoCo(2, _AVERAGE), turns
@@ -522,11 +529,11 @@ class CheckpointTest(parameterized.TestCase):
         self.assertGreater(np.abs(one(later)["kernel"] - values["kernel"]).max(), 0)
 
     @parameterized.parameters(
-        ({"compression": _COMPRESS_ALL}, 4, "outer_gradient_residual", 1.0),
+        ({"compression": _COMPRESS_ALL}, 4, "outer_gradient_residual", 0.0),
         ({"start_step": 4, "start_compression": _COMPRESS_ALL}, 2, "residual", programs.INNER_RATE),
         ({"start_step": 4, "start_compression": _COMPRESS_ALL}, 6, "residual", 0.0),
     )
-    def test_one_worker_gets_what_waited_for_the_kind_of_step_that_it_takes(
+    def test_one_worker_gets_what_waited_of_gradients_in_first_steps_alone(
         self, arguments, saved_after, slot, rate
     ):
         diloco = tf_gc.DiLoCo(2, _AVERAGE, **arguments)
