@@ -92,9 +92,7 @@ class LocalTraining:
                 "variables must be those of an optimizer that has taken steps, all of them and in "
                 "its order, such as model.trainable_variables"
             )
-        self._once_for_each_worker(
-            lambda variables: self._synchronize(lists, variables), list(variables)
-        )
+        self._once_for_each_worker(self._synchronize, list(variables), lists)
 
     def handles(self, gradient):
         """Whether a gradient stays on its worker after `start_step`."""
@@ -145,11 +143,11 @@ class LocalTraining:
         first = self._begun[_ids(variables)[0]]
         return self._counter([first]).read_value() < self._diloco.start_step
 
-    def _once_for_each_worker(self, function, argument):
+    def _once_for_each_worker(self, function, *args):
         if len(self._strategy.extended.worker_devices) == 1:
-            function(argument)
+            function(*args)
         else:
-            tf.distribute.get_replica_context().merge_call(lambda _: function(argument))
+            tf.distribute.get_replica_context().merge_call(lambda _: function(*args))
 
     def _begin_step(self, variables):
         ids = _ids(variables)
@@ -179,10 +177,13 @@ class LocalTraining:
         First steps would take the same from copies that differ.
         """
         period = self._period(variables)
-        expected = tf.where(steps < 0, tf.zeros_like(period), period)
+        return self._are_in(variables, tf.where(steps < 0, tf.zeros_like(period), period))
+
+    def _are_in(self, variables, period):
+        """Whether all are in this period, 0 for none."""
         fragments = [fragment for _, fragment in self._fragments(variables)]
-        are_expected = [tf.equal(self._periods_of(fragment), expected) for fragment in fragments]
-        return tf.reduce_all(tf.concat(are_expected, 0)) if fragments else tf.constant(True)
+        are_in = [tf.equal(self._periods_of(fragment), period) for fragment in fragments]
+        return tf.reduce_all(tf.concat(are_in, 0)) if fragments else tf.constant(True)
 
     def _period(self, variables):
         """Returns what "period_of" is in the periods of a list of variables."""
@@ -224,12 +225,11 @@ class LocalTraining:
             in_period = tf.where(steps > 0, steps % self._diloco.inner_steps, steps)
             counter.assign(in_period + self._diloco.start_step)
 
-    def _synchronize(self, lists, variables):
+    def _synchronize(self, variables, lists):
         for trained in lists:
             self._end_period(trained)
-        periods = [self._periods_of(fragment) for _, fragment in self._fragments(variables)]
-        are_free = [tf.reduce_all(tf.equal(period, 0)) for period in periods]
-        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(are_free), [_OTHER_PERIOD])]):
+        check = tf.debugging.Assert(self._are_in(variables, 0), [_OTHER_PERIOD])
+        with tf.control_dependencies([check]):
             for trained in lists:
                 left = tf.minimum(self._inner_steps(trained), 0)
                 self._counter(trained).assign(left + self._diloco.start_step)

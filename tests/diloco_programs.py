@@ -343,6 +343,23 @@ def train_other_types(diloco, steps=None):
     return [[value.numpy() for value in step()] for _ in range(steps or diloco.inner_steps)]
 
 
+def synchronize_doubles(diloco):
+    """Trains a variable whose gradients TensorFlow sums in each step, then ends the period."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)
+    with strategy.scope():
+        double = tf.Variable(tf.zeros([4], tf.float64))
+
+    def replica_step():
+        gradient = tf.fill([4], tf.constant(rank() + 1, tf.float64))
+        for reduced, variable in strategy.reduce_gradients([(gradient, double)], "MEAN"):
+            variable.assign_sub(reduced)
+        strategy.outer_step([double])
+
+    tf.function(lambda: strategy.run(replica_step))()
+    strategy.synchronize([double])
+    return double.numpy()
+
+
 def assign_between(diloco, value):
     """One period, then all variables are set, then another one."""
     trainer = Trainer(diloco)

@@ -348,6 +348,10 @@ class OuterStepTest(parameterized.TestCase):
                 np.testing.assert_allclose(embedding, expected, atol=1e-6)
                 np.testing.assert_array_equal(double, np.full(4, -1.5 * count))
 
+    def test_synchronize_has_nothing_to_do_for_doubles(self):
+        results = shared_cluster(2).run(programs.synchronize_doubles, tf_gc.DiLoCo(3))
+        np.testing.assert_array_equal(one(results), np.full(4, -1.5))
+
     def test_what_the_program_assigns_between_periods_is_not_taken_for_learnt(self):
         diloco = tf_gc.DiLoCo(2, _AVERAGE)
         values = one(shared_cluster(2).run(programs.assign_between, diloco, 5.0))
