@@ -5,7 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from tf_gc import checks
-from tf_gc.compressors import Compressor
+from tf_gc.compressors import Auto, Compressor
 from tf_gc.policy import Policy, as_policy
 
 __all__ = ["DiLoCo", "OuterSGD"]
@@ -26,7 +26,8 @@ class OuterSGD:
 
     Attributes:
       learning_rate: greater than 0. How to tune it: 0.7 is the paper's, with its
-        momentum; less, or less momentum, where the loss rises after outer steps.
+        momentum; in trainings of up to 2000 steps 1.3 without momentum was better. Less
+        where the loss rises after outer steps.
       momentum: in [0, 1).
       nesterov: whether the momentum is Nesterov's.
 
@@ -60,8 +61,11 @@ class DiLoCo:
 
         strategy = tf_gc.MultiWorkerMirroredStrategy(
             compression=tf_gc.DiLoCo(
-                inner_steps=50,
+                inner_steps=4,
+                outer_optimizer=tf_gc.OuterSGD(1.3, momentum=0.0),
                 compression=tf_gc.ThreeLC(units="gradient", mean_multiplier=1.5),
+                start_step=2000,  # two fifths of the training
+                start_compression=tf_gc.ThreeLC(),
             )
         )
 
@@ -102,8 +106,9 @@ class DiLoCo:
       compression: a compressor such as `tf_gc.ThreeLC()`, a `tf_gc.Policy`, or None for
         exact means.
       fragments: P, 1 ... `inner_steps`.
-      start_step: the first inner step, 0 or more. How to tune it: a tenth of the steps,
-        in which the learning rate rises, or two fifths, which cost less quality.
+      start_step: the first inner step, 0 or more. How to tune it: two fifths of the steps
+        with few inner steps, a half to two thirds with 50. With a tenth, trainings of 480
+        and 2000 steps with 50 inner steps ended far worse than uncompressed.
       start_compression: how gradients are reduced before: a compressor such as
         `tf_gc.ThreeLC()`, a `tf_gc.Policy`, or None for exact sums. What it has not
         delivered when inner steps begin is never delivered.
@@ -127,8 +132,9 @@ class DiLoCo:
             raise ValueError(
                 f"outer_optimizer must be a tf_gc.OuterSGD, got {self.outer_optimizer!r}"
             )
-        as_policy(self.compression)
-        if as_policy(self.start_compression, "start_compression") and self.start_step == 0:
+        for name in ("compression", "start_compression"):
+            _check_fixed(name, as_policy(getattr(self, name), name))
+        if self.start_compression is not None and self.start_step == 0:
             raise ValueError("start_compression needs a start_step, which is 0")
 
     @property
@@ -140,3 +146,11 @@ class DiLoCo:
     def start_policy(self) -> Policy:
         """How the gradients of each variable are compressed before `start_step`."""
         return as_policy(self.start_compression) or Policy()
+
+
+def _check_fixed(name, policy):
+    if policy and any(isinstance(c, Auto) for c in (policy.default, *policy.rules.values())):
+        raise ValueError(
+            f"{name} must not be tf_gc.Auto, which chooses by the time from one exchange of "
+            "gradients to the next: name a compressor such as tf_gc.ThreeLC()"
+        )
