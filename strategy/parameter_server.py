@@ -102,6 +102,12 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
                 "tf_gc.MultiWorkerMirroredStrategy, or give the parameter servers a compressor "
                 f"such as {compression.policy.default or 'tf_gc.ThreeLC()'}"
             )
+        if not (variable_partitioner is None or callable(variable_partitioner)):
+            raise ValueError(
+                f"variable_partitioner must be a function, got {variable_partitioner!r}; give a "
+                "compressor as compression=..."
+            )
+        checks.boolean("synchronous", synchronous)
         self._compression = as_policy(compression)
         self._synchronous = synchronous
         workers = len(cluster_resolver.cluster_spec().as_dict().get("worker", ()))

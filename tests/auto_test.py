@@ -302,6 +302,8 @@ class ArgumentsTest(parameterized.TestCase):
         ({"ratios": (0.1, 1.5)}, "ratios"),
         ({"ratios": (0.1, 0.0)}, "ratios"),
         ({"ratios": (0.1, 0.1)}, "ratios"),
+        ({"ratios": (0.01, 0.1)}, "ratios must be in descending order"),
+        ({"record": True}, "record must be a path or None, got True"),
     )
     def test_what_cannot_be_is_refused_by_name(self, arguments, name):
         with self.assertRaisesRegex(ValueError, name):
@@ -325,6 +327,13 @@ class ArgumentsTest(parameterized.TestCase):
         self.assertLen(tf_gc.Auto().candidates(squares=False), 5)
         with mock.patch.object(importlib.util, "find_spec", return_value=None):
             self.assertLen(tf_gc.Auto().candidates(squares=False), 3)
+
+    def test_ratios_without_pymoo_say_what_to_install(self):
+        with (
+            mock.patch.object(importlib.util, "find_spec", return_value=None),
+            self.assertRaisesRegex(ValueError, r"ratios.* pip install 'tf-gc\[adaptive\]'"),
+        ):
+            tf_gc.Auto(ratios=(0.1,))
 
     def test_text(self):
         self.assertEqual(tf_gc.compressors.from_string("auto"), tf_gc.Auto())

@@ -167,6 +167,7 @@ class FitTest(_BackupTest):
         ({"backup_dir": "gs://bucket/backups"}, "backup_dir must be a folder"),
         ({"save_freq": "batch"}, "save_freq must be"),
         ({"save_freq": -1}, "save_freq must be"),
+        ({"save_freq": True}, "save_freq must be"),
         ({"save_freq": False}, "save_before_preemption must be True"),
     )
     def test_a_wrong_argument_is_named(self, arguments, message):

@@ -736,6 +736,9 @@ class ArgumentsTest(parameterized.TestCase):
         ({"compression": "ThreeLC"}, "compression"),
         ({"start_step": 3, "start_compression": "ThreeLC"}, "start_compression"),
         ({"start_compression": tf_gc.ThreeLC()}, "start_step"),
+        ({"compression": "auto"}, "compression"),
+        ({"compression": tf_gc.Policy(rules={"a": tf_gc.Auto()})}, "compression"),
+        ({"start_step": 3, "start_compression": tf_gc.Auto()}, "start_compression"),
     )
     def test_a_bad_argument_is_refused_by_name(self, arguments, name):
         with self.assertRaisesRegex(ValueError, name):

@@ -310,6 +310,16 @@ class PushAndPullTest(parameterized.TestCase):
             self.assertRegex(warnings[0], message)
 
 
+class ArgumentsTest(parameterized.TestCase):
+    @parameterized.parameters(
+        ({"synchronous": "False"}, "synchronous must be True or False"),
+        ({"variable_partitioner": tf_gc.ThreeLC()}, "give .* as compression="),
+    )
+    def test_a_bad_argument_is_refused_by_name(self, arguments, message):
+        with self.assertRaisesRegex(ValueError, message):
+            tf_gc.ParameterServerStrategy(None, **arguments)
+
+
 class SynchronousTest(parameterized.TestCase):
     def test_an_update_is_the_mean_of_a_round(self):
         _, (value,), (residual,), traffic = shared_cluster(1).run(

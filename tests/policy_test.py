@@ -133,6 +133,7 @@ class FromStringTest(parameterized.TestCase):
         ("ThreeLC", tf_gc.ThreeLC()),
         ("THC(3, granularity=20)", tf_gc.THC(3, granularity=20)),
         ("Auto(systems=(None, THC(3)))", tf_gc.Auto(systems=(None, tf_gc.THC(3)))),
+        ("Auto(systems=[None, ThreeLC()])", tf_gc.Auto(systems=(None, tf_gc.ThreeLC()))),
         (
             "DiLoCo(50, compression=ThreeLC(1.75))",
             tf_gc.DiLoCo(50, compression=tf_gc.ThreeLC(1.75)),
@@ -151,7 +152,9 @@ class FromStringTest(parameterized.TestCase):
         ("TopK(0.1", "TopK"),
         ("TopK(ratio=2)", "ratio"),
         ("TopK(quantity=2)", "quantity"),
-        ("TopK(exit)", "malformed"),
+        ("TopK(exit)", "'exit' is no hyper-parameter"),
+        ("ThreeLC(units=gradient)", "'gradient' is no hyper-parameter: .* quotes"),
+        ("DiLoCo(50, compression=ThreeLC)", "'ThreeLC' is no hyper-parameter: .* ThreeLC()"),
         ("print()", "'print'"),
         ("", "'' is no compressor"),
         ("(1)", "is no compressor"),

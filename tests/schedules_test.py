@@ -39,10 +39,21 @@ class LinearTest(parameterized.TestCase):
         self.assertEqual(_at(schedule, start), begin)
         self.assertAlmostEqual(_at(schedule, start + steps), end, places=5)
 
-    @parameterized.parameters(({"steps": 0}, "steps"), ({"steps": 5, "start": -1}, "start"))
-    def test_steps_out_of_range_are_refused_by_name(self, arguments, name):
+    @parameterized.parameters(
+        ({"steps": 0}, "steps"),
+        ({"steps": 5, "start": -1}, "start"),
+        ({"steps": 5, "begin": "1"}, "begin"),
+        ({"steps": 5, "end": None}, "end"),
+    )
+    def test_a_bad_argument_is_refused_by_name(self, arguments, name):
         with self.assertRaisesRegex(ValueError, name):
-            schedules.Linear(1.0, 2.0, **arguments)
+            schedules.Linear(**{"begin": 1.0, "end": 2.0, **arguments})
+
+    def test_an_adjustable_value_is_a_number(self):
+        ratio = schedules.Adjustable(0.1)
+        for set_to in ratio.assign, schedules.Adjustable:
+            with self.assertRaisesRegex(ValueError, "value must be a number, got '0.1'"):
+                set_to("0.1")
 
     def test_it_is_a_value(self):
         schedule = schedules.Linear(1.0, 1.8, steps=20)

@@ -53,7 +53,7 @@ class Linear:
       start: the step with which it begins to change.
 
     Raises:
-      ValueError: `steps` is less than 1, or `start` negative.
+      ValueError: `steps` is less than 1, `start` negative, or an end no number.
     """
 
     begin: float
@@ -62,6 +62,8 @@ class Linear:
     start: int = 0
 
     def __post_init__(self):
+        for name in ("begin", "end"):
+            checks.number(name, getattr(self, name), "a number", lambda value: True)
         checks.integer("steps", self.steps, 1)
         checks.integer("start", self.start, 0)
 
@@ -80,14 +82,19 @@ class Adjustable:
 
     Args:
       value: the first one.
+
+    Raises:
+      ValueError: it is no number.
     """
 
     def __init__(self, value: float):
+        checks.number("value", value, "a number", lambda value: True)
         self._initial = value
         self._variable = None  # not made before the strategy, which must be first
 
     def assign(self, value: float) -> None:
-        """Sets the value for the steps that follow."""
+        """Sets the value for the steps that follow; ValueError if it is no number."""
+        checks.number("value", value, "a number", lambda value: True)
         self._initial = value
         if self._variable is not None:
             self._variable.assign(value)

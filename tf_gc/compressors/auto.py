@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib.util
+import os
 from types import NoneType
 
 import tensorflow as tf
@@ -52,18 +53,18 @@ class Auto(Compressor):
         installed (the extra `adaptive`), which finds the ratio, and no `systems` are given; else
         ().
       record: a file to which worker 0 writes what was measured and chosen, for `tf_gc-launch
-        report`; None for none. Where variables are chosen for separately, as those of two
+        report`, in a folder that exists; None for none. Where variables are chosen for separately, as those of two
         optimizers, the others' files have numbers: run.json, run-1.json. Not on parameter servers,
         where it chooses once.
 
     Raises:
-      ValueError: an attribute is out of range; or, when a training begins, op determinism is
-        enabled, which choices by time cannot give.
+      ValueError: an attribute is out of range, or `ratios` are given and pymoo is not installed;
+        or, when a training begins, op determinism is enabled, which choices by time cannot give.
     """
 
     systems: tuple[Compressor | None, ...] | None = None
     ratios: tuple[float, ...] | None = None
-    record: str | None = None
+    record: str | os.PathLike | None = None
 
     shares_second_moment = True
     units = "second_moment"
@@ -80,6 +81,12 @@ class Auto(Compressor):
             values = getattr(self, name) or ()
             if len(set(values)) != len(values):
                 raise ValueError(f"{name} must differ, got {values!r}")
+        if self.ratios and not importlib.util.find_spec("pymoo"):
+            raise ValueError("ratios: the search needs pymoo: pip install 'tf-gc[adaptive]'")
+        if list(self.ratios or ()) != sorted(self.ratios or (), reverse=True):
+            raise ValueError(f"ratios must be in descending order, got {self.ratios!r}")
+        if not isinstance(self.record, (str, os.PathLike, NoneType)):
+            raise ValueError(f"record must be a path or None, got {self.record!r}")
         if self.systems == () and not self.ratios:
             raise ValueError("systems must name at least one, or None for no compression, got ()")
 

@@ -42,13 +42,23 @@ def from_string(text: str) -> "Compressor | DiLoCo | None":
 
 
 def _evaluate(expression, classes):
-    if isinstance(expression, ast.Tuple):
+    if isinstance(expression, (ast.List, ast.Tuple)):
         return tuple(_evaluate(element, classes) for element in expression.elts)
     if not isinstance(expression, ast.Call):
-        return ast.literal_eval(expression)
+        return _literal(expression)
     name = ast.unparse(expression.func)
     if name not in classes:
         raise ValueError(f"no compressor {name!r}: choose from {', '.join(classes)}, or none")
     positional = [_evaluate(argument, classes) for argument in expression.args]
     named = {k.arg: _evaluate(k.value, classes) for k in expression.keywords}
     return classes[name](*positional, **named)
+
+
+def _literal(expression):
+    try:
+        return ast.literal_eval(expression)
+    except ValueError as error:
+        raise ValueError(
+            f"{ast.unparse(expression)!r} is no hyper-parameter: write texts in quotes, as "
+            "'gradient', and compressors with parentheses, as ThreeLC()"
+        ) from error

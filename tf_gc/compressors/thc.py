@@ -135,8 +135,9 @@ class THC(UniformTHC):
       topology: "sharded", or "ring".
       seed: of the random numbers.
       granularity: g, at least 2^b - 1. Sums of N workers travel in
-        ceil(log2(g N + 1)) bits. "auto" is the largest, up to 255, that keeps the
-        bits which the least one needs, and 8 at least.
+        ceil(log2(g N + 1)) bits, so g N is 65535 at most. "auto" is the largest, up to
+        255, that keeps the bits which the least one needs, and 8 at least.
+      rounding, units: as of `UniformTHC`.
 
     Raises:
       ValueError: a hyper-parameter is out of range.

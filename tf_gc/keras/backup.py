@@ -60,7 +60,9 @@ class BackupAndRestore(keras_seams.TfKerasCallback, keras.callbacks.Callback):
         self.backup_dir = os.fspath(backup_dir)
         if not self.backup_dir or "://" in self.backup_dir:
             raise ValueError(f"backup_dir must be a folder of the file system, got {backup_dir!r}")
-        if save_freq != "epoch" and (not isinstance(save_freq, int) or save_freq < 0):
+        if save_freq not in ("epoch", False) and (
+            not isinstance(save_freq, int) or save_freq is True or save_freq < 1
+        ):
             raise ValueError(f"save_freq must be 'epoch', an integer or False, got {save_freq!r}")
         if not save_freq and not save_before_preemption:
             raise ValueError("without save_freq, save_before_preemption must be True")
