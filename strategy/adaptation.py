@@ -194,7 +194,8 @@ class Adaptation:
         return tf.constant(True)
 
     def _take_histogram(self, counts, squares):
-        self._gains = np.array(gains(counts, squares, self._ratios))
+        if squares.any():  # else no value is finite, or all are 0
+            self._gains = np.array(gains(counts, squares, self._ratios))
 
     def _exchange_reports(self, step, measures_links):
         # These messages are so short that all of what they take is latency. Where it is measured
@@ -202,21 +203,21 @@ class Adaptation:
         ops.begin_step(self._exchange.bucket, step, measures_links=measures_links)
         buckets = len(self._clean_versions)
         sizes = (len(Report._fields), len(self._ratios), len(Decision._fields) + buckets)
-        own = tf.numpy_function(self._row, [], tf.float64)
+        plan = ops.read_plan(self._plan)
+        own = tf.numpy_function(self._row, [step, plan.optimizer_times], tf.float64)
         rows = self._exchange.all_gather(tf.ensure_shape(own, [sum(sizes)]))
         reports, gains_, decisions = tf.split(rows, sizes, axis=1)
-        plan = ops.read_plan(self._plan)
         times = [plan.times, plan.optimizer_times]
         tf.numpy_function(self._hear, [step, reports, gains_, *times], [])
         ops.change_plan(self._plan, step, decisions[0])
 
-    def _row(self):
+    def _row(self, step, times):
         """Returns this worker's report and, on worker 0, what was decided."""
         network = self._links.update()
         known = (network.latency, network.bandwidth) if network else (np.nan, np.nan)
         before, self._restorations = self._restorations, self._residuals.restorations
         report = Report(*known, before != self._restorations)
-        decided = self._leader and self._leader.decision()
+        decided = self._leader and self._leader.decision(int(step), times)
         nothing = Decision(1, False, False, False, 1.0), [0] * len(self._clean_versions)
         decision, choices = decided or nothing
         return np.array([*report, *self._gains, *decision, *choices], np.float64)

@@ -240,6 +240,35 @@ class ChooserTest(absltest.TestCase):
             self._train_on(chooser, systems, world, slow)
             self.assertEqual(chooser.plan.choices, (1,))
 
+    def test_steps_of_the_plan_before_do_not_confirm_one_that_is_taken_again(self):
+        """Each plan is used two reports after it was taken."""
+        systems = [_EXACT, _THC, _3LC]
+        slow = Network(1e-3, 1e8)  # where 3LC is the fastest
+        world = _World(None, [3_000_000], computation=0.2)
+        chooser = Chooser(systems, world.sizes, 4)
+        for links in (slow, _FAST):
+            self._train_on(chooser, systems, world, links)
+        world.wrong = {"3LC": 3.8}
+        world.network = slow
+        plans = [chooser.plan] * 2
+        for _ in range(6):
+            seconds = world.seconds(systems, plans[-2].choices, None)
+            plans.append(chooser.update(slow, [seconds] * 10, used=plans[-2]))
+        self.assertEqual(plans[2].choices, (2,))
+        self.assertFalse(chooser.is_settled)
+
+    def test_the_faster_collective_is_kept_where_the_model_prefers_the_other_one(self):
+        systems = [_EXACT, _RING, _TREE]
+        world = _World(Network(4e-4, 1e9), [1_000_000], wrong={str(_TREE): 10})
+        chooser = Chooser(systems, world.sizes, 4, _RATIOS)
+        chooser.update(Network(2e-4, 1e9), gains=_GAINS)
+        for latency in [2e-4] * 20 + [6e-4] * 20:  # the ring is preferred, then the tree
+            plan = chooser.plan
+            seconds = world.seconds(systems, plan.choices, plan.ratio)
+            chooser.update(Network(latency, 1e9), [seconds] * 4)
+        self.assertLen({plan.choices for plan in chooser.measured()}, 3)
+        self.assertEqual(chooser.plan.choices, (1,))
+
     def test_a_pause_changes_nothing(self):
         systems = [_EXACT, _THC, _3LC]
         world = _World(_SLOW, [1_000_000])
@@ -434,12 +463,12 @@ class LeaderTest(absltest.TestCase):
             used.append(choices)
             if step < due:
                 continue
-            decision, next_choices = worker_0.decision() or (None, choices)
+            decision, next_choices = worker_0.decision(step, times) or (None, choices)
             worker_0.hear(step, [own] * 4, np.zeros([4, 0]), times, own_times)
             choices = tuple(next_choices)
             due = step + (decision.steps if decision else 1)
             self.decisions += [decision] if decision else []
-        worker_0.decision()
+        worker_0.decision(step, times)
         return used
 
     def test_steps_count_for_the_plan_that_they_had(self):
@@ -527,10 +556,17 @@ class LeaderTest(absltest.TestCase):
         used = self._train(world, Chooser(self._SYSTEMS, world.sizes, 4), 100)
         self.assertEqual(used.count((1,)), 5)
 
+    def test_where_steps_become_long_the_next_reports_come_soon(self):
+        world = _World(_FAST, [1_000_000], computation=5e-3)
+        chooser = Chooser(self._SYSTEMS, world.sizes, 4)
+        used = self._train(world, chooser, 1200, later=Network(1e-3, 1e7))
+        self.assertNotEqual(used[600], (2,))
+        self.assertLess(used[600:].index((2,)), leader._MOST_STEPS + 10)
+
     def test_long_steps_have_no_report_each_where_nothing_is_tried(self):
         world = _World(Network(1e-4, 1e9), [1_000_000], computation=2.0)
         self._train(world, Chooser(self._SYSTEMS, world.sizes, 4), 200)
-        self.assertEqual({d.steps for d in self.decisions if not d.is_settled}, {1, 3})
+        self.assertEqual({d.steps for d in self.decisions if not d.is_settled}, {1})
         self.assertEqual({d.steps for d in self.decisions if d.is_settled}, {4})
 
 

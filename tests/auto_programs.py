@@ -186,6 +186,22 @@ def gains_of_steps(ratios, steps):
     return adaptation._gains, expected
 
 
+def gains_after_an_overflow(ratios, is_finite):
+    """Returns the gains that this worker has measured where gradients are all NaN at first."""
+    strategy, _, step = _reduction(tf_gc.Auto(ratios=ratios), bytes_per_pack=1)
+    with _scripted([([3, 3], 0.1)]):
+        for number in range(12):
+            gradients = [gaussian(number, shape) for shape in _SHAPES.values()]
+            step(tuple(tf.constant(g if is_finite else g * np.nan) for g in gradients))
+    [adaptation] = strategy._reducer._adaptations.values()
+    return adaptation._gains
+
+
+def reduce_with_a_record_on_worker_0(path):
+    """Returns by step what was chosen; no other worker has a record."""
+    return reduce_steps(tf_gc.Auto(record=path if rank() == 0 else None), 4)[2]
+
+
 def _reduction(compression, bytes_per_pack, dtype="float32"):
     """Returns a strategy, its variables, and a function that reduces a gradient of each."""
     options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=bytes_per_pack)

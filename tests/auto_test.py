@@ -60,7 +60,7 @@ class StepsTest(parameterized.TestCase):
 
     def test_uncompressed_steps_leave_no_residual(self):
         script = [([2], None), ([0], None)]
-        for worker in shared_cluster(2).run(programs.reduce_steps, _ALL, 5, script):
+        for worker in shared_cluster(2).run(programs.reduce_steps, _ALL, 6, script):
             self.assertEqual(worker[2][-1], (0,))
             for residual in worker[1]:
                 self.assertFalse(residual.any())
@@ -143,6 +143,13 @@ class StepsTest(parameterized.TestCase):
         for measured, of_steps in shared_cluster(2).run(programs.gains_of_steps, (0.1, 0.01), 12):
             distances = [np.abs(measured - expected).max() for expected in of_steps]
             self.assertLess(min(distances), 1e-6)
+
+    def test_gradients_without_a_finite_value_say_nothing_of_gains(self):
+        cluster = shared_cluster(2)
+        for gains in cluster.run(programs.gains_after_an_overflow, (0.1, 0.01), False):
+            self.assertTrue(np.isnan(gains).all())
+        for gains in cluster.run(programs.gains_after_an_overflow, (0.1, 0.01), True):
+            self.assertFalse(np.isnan(gains).any())
 
     def test_what_has_waited_is_not_squared(self):
         script = [([2], None)] * 6 + [([0], None)] * 100
@@ -243,6 +250,14 @@ class AgreementTest(absltest.TestCase):
             outcomes = cluster.outcomes(programs.reduce_without_pymoo, 1)
         for outcome in outcomes:
             self.assertRegex(str(outcome), "the system to choose from is .*AR-Topk on a ring")
+
+
+    def test_worker_0_alone_may_keep_a_record(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = f"{directory}/run.json"
+            first, second = shared_cluster(2).run(programs.reduce_with_a_record_on_worker_0, path)
+            self.assertEqual(first, second)
+            self.assertNotEmpty(read_run(path).candidates)
 
 
 class DeterminismTest(absltest.TestCase):

@@ -183,7 +183,7 @@ class Chooser:
         network = self._seen or network
         was_settled = self.is_settled
         if was_settled:
-            self._settled_steps += len(seconds)
+            self._settled_steps += len(seconds) if used == self.plan else 0
         else:
             self._tried_steps += len(seconds)
             self._tried_seconds += sum(seconds)
@@ -361,8 +361,8 @@ class Chooser:
             for family in families.values()
             for indices in (family, [*family, *exact])
         }
-        if self.plan is not None:
-            choices.add(self.plan.choices)
+        measured = [plan for plan, steps in self._steps.items() if steps]
+        choices |= {plan.choices for plan in (*measured, self.plan) if plan is not None}
         return {self._plan(c): _seconds(costs, c) for c in choices}
 
     def _plan(self, choices):

@@ -70,7 +70,6 @@ class Leader:
         self._logged = None  # the plan that was
         self._recorded = None  # why the last plan was taken
         self._heard = 0  # the step of the last reports
-        self._typical = None  # seconds of a step
         # What is decided is told with the next reports, and done from the next step on.
         self._told = None
         # The last plans, and the first step of each.
@@ -99,10 +98,14 @@ class Leader:
             self._plans.append((step + 1, self._told))
         self._deciding = self._pool.submit(self._decide, step, reports, gains, seconds, used)
 
-    def decision(self) -> tuple[Decision, Sequence[int]] | None:
+    def decision(self, step: int, times: np.ndarray) -> tuple[Decision, Sequence[int]] | None:
         """Returns what was decided last, to be told with the next reports; None before the first.
 
         Waits where it is not ready, and raises what has ended the thread.
+
+        Args:
+          step: in which the reports are exchanged.
+          times: as of `hear`, up to this step.
 
         Returns:
           The decision, and the index of the system of each bucket.
@@ -111,7 +114,17 @@ class Leader:
             return None
         decision, plan = self._deciding.result()
         self._told = plan
-        return decision, plan.choices
+        return decision._replace(steps=self._steps_apart(step, times, decision)), plan.choices
+
+    def _steps_apart(self, step, times, decision):
+        """Returns after how many steps the next reports are due, if these take what the last did."""
+        apart, least = (_SECONDS, _LEAST_STEPS) if decision.is_settled else (_TRYING_SECONDS, 1)
+        steps = np.arange(max(self._heard, step - times.size + 1), step + 1)
+        begun = times[steps % times.size]
+        took = np.diff(begun[begun > 0])
+        if not took.size or np.mean(took) <= 0:
+            return _FIRST_STEPS
+        return round(min(max(apart / np.mean(took), least), _MOST_STEPS))
 
     def _seconds(self, step, times, own_times):
         """Returns what steps have taken that ended since the last reports, and what plan they had.
@@ -134,18 +147,13 @@ class Leader:
             bandwidth=_of_known(min, [report.bandwidth for report in reports], otherwise=1e9),
         )
         known_gains = None if np.isnan(gains).any() else gains.mean(0)
-        typical = statistics.median(seconds) if seconds else None
-        self._typical = typical or self._typical
-        self._record_point(step, typical, network)
+        self._record_point(step, statistics.median(seconds) if seconds else None, network)
         plan = self._chooser.update(network, seconds, known_gains, used)
         self._log()
-        is_settled = self._chooser.is_settled
-        apart, least = (_SECONDS, _LEAST_STEPS) if is_settled else (_TRYING_SECONDS, 1)
-        steps = apart / self._typical if self._typical else _FIRST_STEPS
         decision = Decision(
-            steps=round(min(max(steps, least), _MOST_STEPS)),
+            steps=0,  # for `decision` to say
             is_restored=any(report.is_restored for report in reports),
-            is_settled=is_settled,
+            is_settled=self._chooser.is_settled,
             wants_gain=self._reports % _REPORTS_PER_GAIN == 1,
             ratio=plan.ratio or 1.0,
         )

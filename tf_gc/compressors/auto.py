@@ -64,7 +64,8 @@ class Auto(Compressor):
 
     systems: tuple[Compressor | None, ...] | None = None
     ratios: tuple[float, ...] | None = None
-    record: str | os.PathLike | None = None
+    # Not in the repr, by which workers compare what they were given: worker 0 alone writes.
+    record: str | os.PathLike | None = dataclasses.field(default=None, repr=False)
 
     shares_second_moment = True
     units = "second_moment"
