@@ -46,12 +46,11 @@ class GradientPush:
             `grads_and_vars`, of the gradients that the update is to apply.
             Its operations run on the servers.
         """
-        step = worker_step.current_step()
         # The one server that says when a round is complete hears of a push last: when it does,
         # all others have what they need.
         parts = sorted(self._parts.values(), key=lambda part: part.server.device, reverse=True)
         for part in parts:
-            part.encode(step)
+            part.encode()
         for part in parts:
             before = [p.accepted for p in parts if p.accepted is not None]
             with tf.control_dependencies(before if part is parts[-1] else []):
@@ -72,7 +71,8 @@ class GradientPush:
         with tf.control_dependencies([] if self._synchronous else [updated]):
             for part in parts:
                 part.settle(part.accepted if self._synchronous else ready)
-        step.pushed.update(pulled_variable.find(v).tf_gc_entry.id for v in self._variables)
+        pushed = worker_step.current_step().pushed
+        pushed.update(pulled_variable.find(v).tf_gc_entry.id for v in self._variables)
 
     def _update(self, parts, apply):
         worker_step.mark_update(self._parts)
@@ -125,9 +125,10 @@ class _Part:
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         (self._sparse if is_sparse else self._dense).append((index, gradient, entry))
 
-    def encode(self, step):
+    def encode(self):
         self._model = worker_step.model_of(self.server)
-        self._step = step.updates_of(self.server)
+        has_schedules = self.server.has_schedules
+        self._step = worker_step.updates_of(self.server) if has_schedules else None
         entries = [entry for _, _, entry in self._dense]
         ids = [entry.id for entry in entries]
         with worker_step.on_worker():

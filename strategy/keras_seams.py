@@ -11,6 +11,9 @@ purpose, as only the shapes are used.
 With parameter servers, optimizers as a whole run on the servers, for each update
 once: there the call that applies gradients is replaced by one that pushes them.
 
+There, too, variables are told apart by their names, which in Keras 3 are paths that TensorFlow's
+variables do not know.
+
 Keras 3's loss scaling looks at the gradients before they are reduced: a worker
 that finds its own finite would go on to the reduction alone, and wait for ever.
 
@@ -22,6 +25,7 @@ called, and ends when it has updated the variables. A step that loss scaling lea
 out is left out on all workers, so that all count the same steps.
 """
 
+import contextvars
 import functools
 import math
 import numbers
@@ -495,12 +499,25 @@ def _update_without_xla(update_step_xla):
     return update
 
 
+# Of the Keras 3 variable that is being made. Those of layers within layers are made when the scopes
+# of their names are closed.
+_path = contextvars.ContextVar("path of the variable", default=None)
+
+
+def _with_path(initialize):
+    def initialize_with_path(variable, value):
+        token = _path.set(variable.path)
+        try:
+            return initialize(variable, value)
+        finally:
+            _path.reset(token)
+
+    return initialize_with_path
+
+
 def path_of_new(variable):
     """Returns the name of a variable that is being made: in Keras 3 its path."""
-    scopes = sys.modules.get("keras.src.backend.common.name_scope")
-    path = scopes.current_path() if scopes else ""
-    name = name_of(variable)
-    return f"{path}/{name}" if path else name
+    return _path.get() or name_of(variable)
 
 
 class TfKerasCallback:
@@ -572,6 +589,12 @@ _SEAMS = (
         None,
         "_is_all_finite",
         _check_all_that_train_locally,
+    ),
+    (  # Keras 3.2 to 3.15
+        "keras.src.backend.tensorflow.core",
+        "Variable",
+        "_initialize",
+        _with_path,
     ),
     (  # Keras 3.8 to 3.15
         "keras.src.backend.common.variables",

@@ -95,10 +95,10 @@ def first_moments(optimizer, variables):
     owners = {owner.__name__ for owner in type(optimizer).__mro__}
     if owners.isdisjoint(_WITH_FIRST_MOMENTS) or not getattr(optimizer, "_momentums", None):
         return None
-    clips = any(getattr(optimizer, name, None) is not None for name in _CLIPPING)
-    if clips and type(optimizer).__module__.startswith("tf_keras"):
+    is_keras_3 = hasattr(optimizer, "_get_variable_index")
+    if not is_keras_3 and any(getattr(optimizer, name, None) is not None for name in _CLIPPING):
         return None
-    if hasattr(optimizer, "_get_variable_index"):  # of Keras 3
+    if is_keras_3:
         indices = map(optimizer._get_variable_index, variables)
     else:
         indices = (optimizer._index_dict[optimizer._var_key(v)] for v in variables)

@@ -165,8 +165,16 @@ class ServerVariables:
             del self._handles[id_]
         return ids
 
+    @property
+    def has_schedules(self):
+        """Whether the multiplier of some variable's scale is a function of the step."""
+        return any(callable(v.codecs.multiplier) for v in self.variables)
+
     def multipliers(self, ids, step):
-        """Returns the multipliers of the scales of variables at a step, float32 [len(ids)]."""
+        """Returns the multipliers of the scales of variables at a step, float32 [len(ids)].
+
+        The step may be None without schedules.
+        """
         values = [self._variables[id_].codecs.multiplier for id_ in ids]
         if any(callable(value) for value in values):
             return tf.stack([schedules.at_step(value, step) for value in values])
@@ -178,12 +186,17 @@ class ServerVariables:
 
     def own_model(self):
         """Returns the handle of this process's own copy, up to date; not for a worker's step."""
+        self.own_updates()
+        return self._own_model
+
+    def own_updates(self):
+        """Returns how many updates this process's own copy, brought up to date, has seen."""
         with tf.init_scope():
             if self._own_model is None:
                 with worker_step.on_worker():
                     self._own_model = self.local_model()
-            worker_step.pull(self, self._own_model, [v.id for v in self.pulled_variables])
-        return self._own_model
+            ids = [v.id for v in self.pulled_variables]
+            return worker_step.pull(self, self._own_model, ids)
 
     def traffic(self):
         """Returns the `ServerTraffic` of this server."""

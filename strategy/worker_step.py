@@ -163,6 +163,23 @@ def model_of(server):
     )
 
 
+def updates_of(server):
+    """Returns the number of updates that the step's copy has seen, an int64 scalar.
+
+    In a function that the step calls, this stands for the number of its caller.
+    """
+    if tf.executing_eagerly():
+        return server.own_updates()
+    graph = _outside_of_control_flow(tf.compat.v1.get_default_graph(), until=_STEP)
+    if hasattr(graph, _STEP):
+        return getattr(graph, _STEP).updates_of(server)
+    return graph.capture_call_time_value(
+        lambda: updates_of(server),
+        tf.TensorSpec([], tf.int64),
+        key=(_STEP, "updates", server.name),
+    )
+
+
 def on_worker():
     """Places operations on the worker's processor, in a context."""
     return internals.placed_on(_WORKER_DEVICE)

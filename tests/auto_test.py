@@ -59,9 +59,9 @@ class StepsTest(parameterized.TestCase):
             self._check_agreement(shared_cluster(2).run(programs.reduce_steps, *arguments))
 
     def test_uncompressed_steps_leave_no_residual(self):
-        script = [([2], None), ([0], None)]
-        for worker in shared_cluster(2).run(programs.reduce_steps, _ALL, 6, script):
-            self.assertEqual(worker[2][-1], (0,))
+        script = [([2], None)] * 3 + [([0], None)] * 100
+        for worker in shared_cluster(2).run(programs.reduce_steps, _ALL, 8, script):
+            self.assertEqual({worker[2][0], worker[2][-1]}, {(2,), (0,)})
             for residual in worker[1]:
                 self.assertFalse(residual.any())
 

@@ -178,6 +178,33 @@ def push_in_two_runs(count, delay, **kwargs):
     return read, loop.strategy.traffic.as_dict()
 
 
+class InnerFunctionLoop(Loop):
+    """Whose steps are one inner function, which is traced once; the outer one is traced twice."""
+
+    @tf.function
+    def _inner(self, gradient):
+        with tf.GradientTape():
+            read = tf.identity(self.variables[0])
+        self.strategy.push_gradients([(gradient, self.variables[0])], self._update)
+        return read
+
+    def _push(self, gradients, delay):
+        del delay  # a number, or None: the function is traced for each
+        read = self.strategy.run(self._inner, args=gradients)
+        return [self.strategy.experimental_local_results(read)[0]]
+
+
+def push_in_an_inner_function(count, is_in_turn, **kwargs):
+    """Pushes ones, from steps of two traces in turn; returns what was read, and the values."""
+    loop = InnerFunctionLoop(**kwargs)
+    steps = []
+    for number in range(count):
+        steps.append(loop.push([np.ones(_SHAPE, np.float32)], None if number % 2 else 0.0))
+        if is_in_turn:
+            loop.coordinator.join()
+    return [float(step.fetch()[0].mean()) for step in steps], loop.values
+
+
 class LoopAndRunLoop(Loop):
     """Whose steps are two calls of `run` in a loop, and one after it, in one function."""
 
@@ -748,6 +775,35 @@ def saved_model(package, directory):
     exported = tf.saved_model.load(str(directory / "exported"))
     predictions = [function(inputs).numpy() for function in (model, loaded, exported.serve)]
     return b"".join(contents), predictions
+
+
+class _Subclassed(keras.Model):
+    """Its layers' variables are made after the first call of it has gone through all of them."""
+
+    def __init__(self):
+        super().__init__(name="net")
+        self.body = keras.layers.Dense(64, name="body")
+        self.head = keras.layers.Dense(32, name="head")
+
+    def call(self, inputs):
+        return self.head(self.body(inputs))
+
+
+def compressed_variables_of_keras_3(compression):
+    """Returns the paths of a model's matrices, the strategy's names, and which it compresses."""
+    strategy = make_strategy(compression=compression)
+    with strategy.scope():
+        sequential = keras.Sequential([keras.layers.Dense(64, name="dense")], name="sequential")
+        models = [_Subclassed(), sequential]
+        for model in models:
+            model(tf.zeros([1, 48]))
+    kernels = [v for model in models for v in model.trainable_variables if len(v.shape) == 2]
+    entries = [pulled_variable.find(v.value).tf_gc_entry for v in kernels]
+    return (
+        [v.path for v in kernels],
+        [entry.name for entry in entries],
+        [entry.name for entry in entries if type(entry.compressor) is tf_gc.ThreeLC],
+    )
 
 
 def keras3_fit():

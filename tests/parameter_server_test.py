@@ -138,6 +138,20 @@ class PushAndPullTest(parameterized.TestCase):
             expected = expected - programs.gaussian(step)
         self.assertEqual((traffic["dropped_pushes"], traffic["pushes"]), (0, 6))
 
+    @parameterized.parameters(
+        tf_gc.ThreeLC(), tf_gc.ThreeLC(unit_multiplier=tf_gc.schedules.Linear(2.0, 3.0, 4))
+    )
+    def test_steps_of_two_traces_may_call_one_function(self, compression):
+        read, [values] = shared_cluster(1).run(
+            programs.push_in_an_inner_function, 4, True, compression=compression
+        )
+        np.testing.assert_allclose(read, [0, -1, -2, -3], atol=0.05)
+        np.testing.assert_allclose(values, -4, rtol=0.01)
+        read, [values] = shared_cluster(2).run(
+            programs.push_in_an_inner_function, 20, False, compression=compression
+        )
+        np.testing.assert_allclose(values, -20, rtol=0.01)
+
     @parameterized.parameters({}, {"synchronous": True})
     def test_a_run_after_a_loop_of_runs_sees_them(self, **kwargs):
         read = shared_cluster(1).run(
@@ -745,6 +759,17 @@ class KerasTest(parameterized.TestCase):
             programs.keras3_loop, 200, dtype_policy="mixed_float16", compression=tf_gc.ThreeLC()
         )
         self.assertGreater(result["accuracy"], 0.85)
+
+    def test_keras_3_variables_have_their_paths(self):
+        policy = tf_gc.Policy(
+            tf_gc.ThreeLC(), rules={"head/": None, "^sequential/dense/kernel$": None}
+        )
+        paths, names, compressed = shared_cluster(1).run(
+            programs.compressed_variables_of_keras_3, policy
+        )
+        self.assertEqual(paths, ["net/body/kernel", "net/head/kernel", "sequential/dense/kernel"])
+        self.assertEqual(names, paths)
+        self.assertEqual(compressed, paths[:1])
 
     def test_a_compiled_step_is_refused_in_words_that_help(self):
         with self.assertRaisesRegex(WorkerError, r"use model.compile\(jit_compile=False\)"):

@@ -790,6 +790,20 @@ class MomentumTest(absltest.TestCase):
                 optimizer = getattr(keras.optimizers, name)()
                 self.assertEqual(keras_seams._momentum(optimizer), 0.0, name)
 
+    def test_momentum_of_what_was_clipped_after_the_reduction_is_not_used(self):
+        import tf_keras
+
+        class OfAUser(tf_keras.optimizers.Adam):
+            pass
+
+        for optimizer_class in tf_keras.optimizers.Adam, OfAUser:
+            variable = tf.Variable(tf.ones([4, 8]))
+            for arguments, is_used in ({"clipnorm": 1.0}, False), ({}, True):
+                optimizer = optimizer_class(**arguments)
+                optimizer.build([variable])
+                moments = second_moments.first_moments(optimizer, [variable])
+                self.assertEqual(moments is not None, is_used)
+
 
 class SerializationTest(parameterized.TestCase):
     @parameterized.parameters(*_OPTIMIZERS)

@@ -117,7 +117,7 @@ class Leader:
         return decision._replace(steps=self._steps_apart(step, times, decision)), plan.choices
 
     def _steps_apart(self, step, times, decision):
-        """Returns after how many steps the next reports are due, if these take what the last did."""
+        """Returns after how many steps reports are due again, if these take what the last did."""
         apart, least = (_SECONDS, _LEAST_STEPS) if decision.is_settled else (_TRYING_SECONDS, 1)
         steps = np.arange(max(self._heard, step - times.size + 1), step + 1)
         begun = times[steps % times.size]

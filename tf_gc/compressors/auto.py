@@ -53,9 +53,9 @@ class Auto(Compressor):
         installed (the extra `adaptive`), which finds the ratio, and no `systems` are given; else
         ().
       record: a file to which worker 0 writes what was measured and chosen, for `tf_gc-launch
-        report`, in a folder that exists; None for none. Where variables are chosen for separately, as those of two
-        optimizers, the others' files have numbers: run.json, run-1.json. Not on parameter servers,
-        where it chooses once.
+        report`, in a folder that exists; None for none. Where variables are chosen for separately,
+        as those of two optimizers, the others' files have numbers: run.json, run-1.json. Not on
+        parameter servers, where it chooses once.
 
     Raises:
       ValueError: an attribute is out of range, or `ratios` are given and pymoo is not installed;
