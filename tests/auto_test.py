@@ -251,7 +251,6 @@ class AgreementTest(absltest.TestCase):
         for outcome in outcomes:
             self.assertRegex(str(outcome), "the system to choose from is .*AR-Topk on a ring")
 
-
     def test_worker_0_alone_may_keep_a_record(self):
         with tempfile.TemporaryDirectory() as directory:
             path = f"{directory}/run.json"
