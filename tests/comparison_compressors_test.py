@@ -322,6 +322,13 @@ class UnbiasedTest(parameterized.TestCase):
         chi_squared = np.sum((chosen - expected) ** 2 / expected) / size
         self.assertAlmostEqual(chi_squared, 1, delta=6 * np.sqrt(2 / size))
 
+    @parameterized.parameters(65536, 65537, 65538, 262145)
+    def test_random_k_of_all_values_is_all_of_them(self, size):
+        exchange = _exchange_of_one(size, 0)
+        total, residual = tf_gc.RandomK(1.0).reduce(tf.ones(size), exchange)
+        self.assertEqual(len(set(total.indices.numpy().tolist())), size)
+        self.assertFalse(residual.numpy().any())
+
     def test_slices_of_a_sum_pass_through_a_condition(self):
         compressor, exchange = tf_gc.RandomK(0.01), _exchange_of_one(2048, 0)
 
@@ -360,6 +367,17 @@ class DgcTest(absltest.TestCase):
                 shared_cluster(_WORKERS).run(programs.given, compressor, values, reduce_op)
             )
             np.testing.assert_allclose(delivered, math.sqrt(_WORKERS) / 2, rtol=_TINY)
+
+    def test_gradients_whose_squares_are_none_of_float32_are_clipped_like_others(self):
+        for magnitude, expected in ((1e25, 1.0), (1e-25, 1e-25 * math.sqrt(_WORKERS * 128))):
+            values = np.full([_WORKERS, 16, 8], magnitude)
+            compressor = tf_gc.DGC(1.0, momentum=0.0, clip_norm=1.0)
+            delivered = one(shared_cluster(_WORKERS).run(programs.given, compressor, values))
+            # The sum of N workers' gradients, each with a norm of at most 1 / sqrt(N).
+            share = min(expected / math.sqrt(_WORKERS), 1 / math.sqrt(_WORKERS))
+            np.testing.assert_allclose(
+                np.linalg.norm(delivered.astype(np.float64)), _WORKERS * share, rtol=_TINY
+            )
 
 
 class PowerSGDTest(absltest.TestCase):

@@ -90,8 +90,11 @@ class DGC(FusedCompressor):
     def _clip(self, gradient, exchange):
         # Where a gradient is not finite, `values` are zeros, and say nothing of it.
         counts = scales.spread(tf.cast(exchange.finite, tf.float32), exchange)
-        norm = scales.norm(gradient * counts)
+        finite = gradient * counts
         limit = self.clip_norm * exchange.workers**0.5
         if exchange.reduce_op == "SUM":
             limit /= exchange.workers
-        return gradient * tf.minimum(1.0, tf.math.divide_no_nan(limit, norm))
+        # In units of the largest one, as squares may be too large or too small for float32.
+        largest = scales.max_abs(finite)
+        norm = scales.norm(tf.math.divide_no_nan(finite, largest))
+        return gradient * tf.minimum(1.0, limit / largest / norm)

@@ -53,15 +53,20 @@ class RandomK(FusedCompressor):
         indices = _choose(
             count, exchange.size, [exchange.seed(self.seed, p, shared=True) for p in _PURPOSES]
         )
-        sums = exchange.sum(tf.gather(values, indices))
+        selected = tf.gather(values, indices)
+        sums = exchange.sum(selected)
         if not self.error_feedback:
             sums *= exchange.size / tf.cast(count, tf.float32)
         total = tf.IndexedSlices(sums, indices, tf.constant([exchange.size]))
-        return total, sparse.without(values, indices) if self.error_feedback else None
+        if not self.error_feedback:
+            return total, None
+        return total, sparse.without(values, indices, after=selected)
 
 
 # Of random numbers.
 _PURPOSES = ("", "start", "second permutation")
+# Largest indices that TensorFlow's permutations have one bit too few for.
+_TOO_LARGE = {1 << bits for bits in range(16, 31, 2)}
 
 
 def _choose(count, size, seeds):
@@ -71,8 +76,17 @@ def _choose(count, size, seeds):
     permutations map some numbers to some far more often than to others, the small ones that we
     begin with above all; so a second one follows, from a random start on.
     """
-    shuffle = tf.random.experimental.index_shuffle
     first, start, second = seeds
-    indices = tf.cast(shuffle(tf.range(count), first, size - 1), tf.int64)
+    indices = tf.cast(_permuted(tf.range(count), first, size), tf.int64)
     begin = tf.random.stateless_uniform([], start, 0, size, tf.int64)
-    return shuffle(tf.cast((indices + begin) % size, tf.int32), second, size - 1)
+    return _permuted(tf.cast((indices + begin) % size, tf.int32), second, size)
+
+
+def _permuted(indices, seed, size):
+    """Returns where a permutation of 0 ... `size` - 1 takes indices."""
+    shuffle = tf.random.experimental.index_shuffle
+    if size - 1 not in _TOO_LARGE:
+        return shuffle(indices, seed, size - 1)
+    # One of 0 ... `size`, of which the index that comes out of range goes in again.
+    permuted = shuffle(indices, seed, size)
+    return tf.where(tf.equal(permuted, size), shuffle(size, seed, size), permuted)
