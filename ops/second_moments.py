@@ -38,10 +38,10 @@ def mean_squares(gradients, rows, name=None):
     return library.tf_gc_mean_squares(gradients, rows=rows, name=name)
 
 
-def update_second_moments(statistics, slots, scale, decay, corrected=None, name=None):
+def update_second_moments(statistics, slots, scale, decay, corrected=None, age=1, name=None):
     """Lets slots follow statistics.
 
-        w <- decay w + (1 - decay)
+        w <- decay^age w + (1 - decay)
         slot <- slot + (1 - decay) / w (scale statistics - slot)
 
     where w, the last value of a slot, is the weight of what is in the others: these
@@ -56,6 +56,7 @@ def update_second_moments(statistics, slots, scale, decay, corrected=None, name=
       scale: float32 scalar: for sums, 1 over the number of workers.
       decay: float32 scalar in 0 ... 1.
       corrected: list of bools, whether each slot is corrected; by default all are.
+      age: int64 scalar, 1 or more: how many steps ago the slots followed others.
       name: Name of the op.
 
     Returns:
@@ -63,11 +64,11 @@ def update_second_moments(statistics, slots, scale, decay, corrected=None, name=
 
     Raises:
       tf.errors.InvalidArgumentError: There are more statistics, or fewer, or
-        `decay` is out of range.
+        `decay` or `age` is out of range.
     """
     corrected = [True] * len(slots) if corrected is None else corrected
     return library.tf_gc_update_second_moments(
-        statistics, slots, scale, decay, corrected=corrected, name=name
+        statistics, slots, scale, decay, age, corrected=corrected, name=name
     )
 
 

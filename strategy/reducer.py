@@ -108,6 +108,7 @@ class GradientReducer:
         self._adaptations = {}  # keys of the buckets, and whether squares are taken -> Adaptation
         self._records = collections.Counter()  # how many adaptations have asked for a file
         self._timelines = weakref.WeakValueDictionary()  # of an optimizer and an `Auto`
+        self._unit_steps = {}  # ids of the variables -> the step that has updated their units last
         self._links = MeasuredLinks()
 
     def sample_norms(self):
@@ -202,7 +203,11 @@ class GradientReducer:
             _where(
                 are_used,
                 lambda: statistics.update(
-                    of_squares, 1 / self._workers, _decay(measured), list(map(_corrects, measured))
+                    of_squares,
+                    1 / self._workers,
+                    _decay(measured),
+                    list(map(_corrects, measured)),
+                    age=1 if are_used is None else self._age(statistics, step),
                 ),
                 lambda: tf.constant(True),
             )
@@ -235,6 +240,17 @@ class GradientReducer:
                     if is_wanted and second_moments.of(total) is None:
                         second_moments.attach(total, moment)
         return reduced
+
+    def _age(self, statistics, step):
+        """Returns how many steps ago units were updated last, 1 if it is not known."""
+        key = statistics._unique_id
+        if key not in self._unit_steps:
+            with tf.init_scope():
+                self._unit_steps[key] = internals.ResourceVariable(np.int64(-1), trainable=False)
+        last = self._unit_steps[key].read_value()
+        with tf.control_dependencies([last]):
+            self._unit_steps[key].assign(step)
+        return tf.where((last >= 0) & (step > last), step - last, 1)
 
     def traffic(self):
         """Returns the `Traffic` of all buckets so far."""

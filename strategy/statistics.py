@@ -47,14 +47,14 @@ class Statistics:
             return []
         return ops.second_moment_units(self._slots, self._rows[: len(self._slots)])
 
-    def update(self, statistics, scale, decay, corrected):
+    def update(self, statistics, scale, decay, corrected, age):
         """Lets what units come from follow the mean, `scale` times a sum, of all workers'.
 
         See `ops.update_second_moments`.
         """
         if self._slots:
             measured = statistics[: self._measured_size]
-            ops.update_second_moments(measured, self._slots, scale, decay, corrected)
+            ops.update_second_moments(measured, self._slots, scale, decay, corrected, age)
         return tf.constant(True)  # for a branch
 
     def second_moments(self, statistics, factor, agreed):

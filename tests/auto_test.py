@@ -1,6 +1,7 @@
 """tf_gc.Auto on real workers."""
 
 import importlib.util
+import itertools
 import tempfile
 from unittest import mock
 
@@ -213,6 +214,17 @@ class StepsTest(parameterized.TestCase):
         self.assertAlmostEqual(weight, 1 - decay**8, delta=1e-5)
         moved = (after - before) / (statistics - before)
         self.assertAlmostEqual(np.median(moved), (1 - decay) / weight, delta=1e-4)
+
+    def test_units_that_nothing_has_used_for_long_soon_follow_gradients_again(self):
+        script = [([1], None)] * 4 + [([0], None)] * 60 + [([1], None)] * 100
+        auto = tf_gc.Auto(systems=(None, tf_gc.ThreeLC()))
+        _, slots, _ = shared_cluster(2).run(programs.second_moments, auto, 72, script, True)[0]
+        weights = [float(slot[-1]) for slot in slots]
+        updates = [i for i in range(1, len(weights)) if weights[i] != weights[i - 1]]
+        [(last, first)] = [(i, j) for i, j in itertools.pairwise(updates) if j > i + 1]
+        age = first - last
+        self.assertGreater(age, 50)
+        self.assertAlmostEqual(weights[first], 0.99**age * weights[last] + 0.01, delta=1e-5)
 
     def test_units_of_a_system_that_is_named_are_none_of_its_business(self):
         auto = tf_gc.Auto(systems=(tf_gc.THC(), tf_gc.ThreeLC()))

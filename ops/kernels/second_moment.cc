@@ -39,6 +39,15 @@ bool AreFinite(const float* values, int64_t n) {
                      [](float value) { return std::isfinite(value); });
 }
 
+// By multiplication alone, which has the same bits with every C library.
+double Power(double base, int64_t exponent) {
+  double power = 1;
+  for (; exponent > 0; exponent /= 2, base *= base) {
+    if (exponent % 2 == 1) power *= base;
+  }
+  return power;
+}
+
 }  // namespace
 
 void MeanSquares(const float* values, int64_t rows, int64_t columns,
@@ -71,9 +80,10 @@ void MeanSquares(const float* values, int64_t rows, int64_t columns,
 }
 
 void UpdateSecondMoment(const float* statistics, int64_t n, float decay,
-                        float* weight, float* means) {
+                        int64_t age, float* weight, float* means) {
   if (!AreFinite(statistics, n)) return;
   const KeepDenormals keep_denormals;
+  *weight *= static_cast<float>(Power(decay, age - 1));
   *weight += (1 - decay) * (1 - *weight);
   const float share = *weight > 0 ? (1 - decay) / *weight : 0;
   for (int64_t i = 0; i < n; ++i) {

@@ -25,15 +25,15 @@ void MeanSquares(const float* values, int64_t rows, int64_t columns,
                  float* statistics, const ParallelFor& parallel_for);
 
 // Lets the means of n statistics follow these. The weight w of what is in the
-// means is 0 at first, and 1 less the product of all decays later:
+// means, which followed others `age` steps ago, is 0 at first:
 //
-//   w <- decay w + (1 - decay),
+//   w <- decay^age w + (1 - decay),
 //   mean <- mean + (1 - decay) / w (statistic - mean)
 //
 // They are Adam's moments, corrected for their bias. All stay as they are where
 // a statistic is not finite.
 void UpdateSecondMoment(const float* statistics, int64_t n, float decay,
-                        float* weight, float* means);
+                        int64_t age, float* weight, float* means);
 
 // Writes the rows + columns factors a and b of the units u_ij = a_i b_j in
 // which the values of a matrix are compared:

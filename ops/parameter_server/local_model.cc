@@ -402,7 +402,7 @@ void LocalModel::UpdateStatistics(const DenseGradient& gradient,
   kernels::MeanSquares(FloatsOf(gradient.gradient), rows, n / rows,
                        statistics.data(), parallel_for);
   kernels::UpdateSecondMoment(
-      statistics.data(), statistics.size(), gradient.codec->decay,
+      statistics.data(), statistics.size(), gradient.codec->decay, /*age=*/1,
       &variable->statistics_weight, variable->statistics.data());
 }
 

@@ -135,12 +135,12 @@ absl::Status LookupSlot(OpKernelContext* context, const OpInputList& slots,
                    ", got ", slot.DeviceSafeDebugString()));
 }
 
-absl::Status ReadScalar(OpKernelContext* context, const char* name,
-                        float* value) {
+template <typename T>
+absl::Status ReadScalar(OpKernelContext* context, const char* name, T* value) {
   const Tensor* input;
   TF_RETURN_IF_ERROR(context->input(name, &input));
   TF_RETURN_IF_ERROR(CheckScalar(*input, name));
-  *value = input->scalar<float>()();
+  *value = input->scalar<T>()();
   return absl::OkStatus();
 }
 
@@ -166,7 +166,7 @@ class UpdateSecondMomentsOp : public OpKernel {
   explicit UpdateSecondMomentsOp(OpKernelConstruction* context)
       : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("corrected", &corrected_));
-    constexpr int kOthers = 3;  // statistics, scale, decay
+    constexpr int kOthers = 4;  // statistics, scale, decay, age
     OP_REQUIRES_OK(context, CheckCount("corrected", corrected_.size(),
                                        context->num_inputs() - kOthers));
   }
@@ -178,6 +178,11 @@ class UpdateSecondMomentsOp : public OpKernel {
     OP_REQUIRES(context, decay >= 0 && decay <= 1,
                 absl::InvalidArgumentError(
                     absl::StrCat("decay must be in 0 ... 1, got ", decay)));
+    int64_t age;
+    OP_REQUIRES_OK(context, ReadScalar(context, "age", &age));
+    OP_REQUIRES(context, age >= 1,
+                absl::InvalidArgumentError(
+                    absl::StrCat("age must be at least 1, got ", age)));
     OpInputList slots;
     OP_REQUIRES_OK(context, context->input_list("slots", &slots));
     std::vector<RefCountPtr<Var>> variables(slots.size());
@@ -195,7 +200,7 @@ class UpdateSecondMomentsOp : public OpKernel {
     OP_REQUIRES_OK(context, ReadStatistics(context, total, scale, &statistics));
     const float* first = statistics.data();
     for (int i = 0; i < slots.size(); ++i) {
-      OP_REQUIRES_OK(context, Update(context, first, sizes[i], decay,
+      OP_REQUIRES_OK(context, Update(context, first, sizes[i], decay, age,
                                      corrected_[i], variables[i].get()));
       first += sizes[i];
     }
@@ -203,8 +208,8 @@ class UpdateSecondMomentsOp : public OpKernel {
 
  private:
   static absl::Status Update(OpKernelContext* context, const float* statistics,
-                             int64_t size, float decay, bool is_corrected,
-                             Var* variable) {
+                             int64_t size, float decay, int64_t age,
+                             bool is_corrected, Var* variable) {
     tensorflow::mutex_lock lock(*variable->mu());
     // Who has read the variable keeps what it has read.
     Tensor updated;
@@ -217,7 +222,8 @@ class UpdateSecondMomentsOp : public OpKernel {
     float* const values = updated.flat<float>().data();
     std::copy_n(slot.flat<float>().data(), size + 1, values);
     if (!is_corrected && values[size] == 0) decay = 0;
-    kernels::UpdateSecondMoment(statistics, size, decay, values + size, values);
+    kernels::UpdateSecondMoment(statistics, size, decay, age, values + size,
+                                values);
     *variable->tensor() = std::move(updated);
     return absl::OkStatus();
   }

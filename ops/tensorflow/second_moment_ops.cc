@@ -165,6 +165,7 @@ REGISTER_OP("TfGc>UpdateSecondMoments")
     .Input("slots: N * resource")
     .Input("scale: float")
     .Input("decay: float")
+    .Input("age: int64")
     .Attr("N: int >= 1")
     .Attr("corrected: list(bool)")
     .SetIsStateful()
@@ -172,7 +173,7 @@ REGISTER_OP("TfGc>UpdateSecondMoments")
     .Doc(R"doc(
 Lets slots follow statistics.
 
-w <- decay w + (1 - decay), slot <- slot + (1 - decay) / w (scale * statistics - slot),
+w <- decay^age w + (1 - decay), slot <- slot + (1 - decay) / w (scale * statistics - slot),
 where w, the slot's last value, is the weight of what is in the others. A slot stays
 as it is where one of its statistics is not finite.
 
@@ -182,6 +183,7 @@ slots: Handles of different float32 variables, zero at first, which have a value
 scale: What the statistics are multiplied with, a scalar: 1 over the number of
   workers for sums.
 decay: A scalar in 0 ... 1.
+age: How many steps ago the slots followed others, a scalar, 1 or more.
 corrected: Of each slot, whether the means are corrected for their bias. If not, w
   is 1 from the first statistics on, which count for all that there were before.
 )doc");

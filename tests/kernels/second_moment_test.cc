@@ -103,15 +103,27 @@ TEST_P(SecondMomentTest, MeansFollowFiniteStatistics) {
   Floats means(2);
   float weight = 0;
   const Floats first = {4, 8}, second = {0, 16}, bad = {1, kNan};
-  UpdateSecondMoment(first.data(), 2, 0.5, &weight, means.data());
+  UpdateSecondMoment(first.data(), 2, 0.5, 1, &weight, means.data());
   EXPECT_EQ(means, first);
   // There is half as much of the first as of the second.
   for (const Floats& statistics : {second, bad}) {
-    UpdateSecondMoment(statistics.data(), 2, 0.5, &weight, means.data());
+    UpdateSecondMoment(statistics.data(), 2, 0.5, 1, &weight, means.data());
     EXPECT_FLOAT_EQ(means[0], 4.0f / 3);
     EXPECT_FLOAT_EQ(means[1], 40.0f / 3);
     EXPECT_EQ(weight, 0.75);
   }
+}
+
+TEST_P(SecondMomentTest, OldMeansCountForAsLittleAsThoughZeroHadFollowedThem) {
+  const Floats first = {4, 8}, second = {0, 16};
+  Floats means = first;
+  float weight = 1;
+  UpdateSecondMoment(second.data(), 2, 0.5, 3, &weight, means.data());
+  EXPECT_EQ(weight, 0.125f + 0.5f);
+  EXPECT_FLOAT_EQ(means[0], 0.8f);   // (4 / 8 + 0 / 2) / weight
+  EXPECT_FLOAT_EQ(means[1], 14.4f);  // (8 / 8 + 16 / 2) / weight
+  UpdateSecondMoment(first.data(), 2, 0.5, 1000, &weight, means.data());
+  EXPECT_EQ(means, first);
 }
 
 }  // namespace

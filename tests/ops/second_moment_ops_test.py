@@ -1,5 +1,7 @@
 """tf_gc.ops: second moments from those of rows and columns."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 from absl.testing import absltest, parameterized
@@ -83,6 +85,12 @@ class SlotTest(OpTestCase):
         np.testing.assert_array_equal(slots[0], [1, 2, 3, 1])
         np.testing.assert_array_equal(slots[1], [5, 6, 1])
 
+    def test_what_is_old_loses_weight(self):
+        slots = _slots([4, 8, 0, 1])
+        statistics = tf.constant([0, 16, 0], tf.bfloat16)
+        ops.update_second_moments(statistics, _handles(slots), 1.0, 0.5, age=3)
+        np.testing.assert_allclose(slots[0], [0.8, 14.4, 0, 0.625], rtol=1e-6)
+
     def test_who_has_read_a_slot_keeps_what_it_has_read(self):
         [slot] = _slots([1, 2, 3, 1])
         before = slot.read_value()
@@ -111,6 +119,8 @@ class SlotTest(OpTestCase):
         self.assert_invalid("3 values", ops.update_second_moments, statistics, handles, 1.0, 0.5)
         statistics = tf.zeros([3], tf.bfloat16)
         self.assert_invalid("decay", ops.update_second_moments, statistics, handles, 1.0, 1.5)
+        with_age_0 = functools.partial(ops.update_second_moments, age=0)
+        self.assert_invalid("age", with_age_0, statistics, handles, 1.0, 0.5)
         few = "more statistics than the 3 rows, got 3"
         self.assert_invalid(few, ops.second_moment_units, handles, [3])
         matrix = [tf.Variable(tf.zeros([3, 3])).handle]
