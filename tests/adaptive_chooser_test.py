@@ -269,6 +269,15 @@ class ChooserTest(absltest.TestCase):
         self.assertLen({plan.choices for plan in chooser.measured()}, 3)
         self.assertEqual(chooser.plan.choices, (1,))
 
+    def test_collectives_that_are_predicted_to_be_close_are_all_tried(self):
+        systems = [_EXACT, _RING, _TREE]
+        for bandwidth, tried in ((1e9, {(0,), (1,), (2,)}), (1e7, {(1,)})):
+            world = _World(Network(3e-4, bandwidth), [1_000_000], wrong={str(_RING): 3})
+            chooser = Chooser(systems, world.sizes, 4, _RATIOS)
+            world.train(chooser, systems)
+            self.assertEqual({plan.choices for plan in chooser.measured()}, tried)
+            self.assertEqual(chooser.plan.choices, (2,) if (2,) in tried else (1,))
+
     def test_a_pause_changes_nothing(self):
         systems = [_EXACT, _THC, _3LC]
         world = _World(_SLOW, [1_000_000])

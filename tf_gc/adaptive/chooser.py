@@ -24,6 +24,9 @@ _FEW_STEPS = 3
 # processors, links are taken for slower than they are.
 _DOUBT = 0.75
 _CHEAP_SECONDS = 1.0
+# Of the collectives of a system those are tried that the model takes for so close to the best one:
+# it knows of no work that a message makes.
+_SIMILAR = 1.25
 # Of two plans that differ by less, or by no more than the standard error of what was measured, the
 # more faithful one is taken. The standard error of the median of n normal numbers is _ERROR times
 # their median absolute deviation, over the root of n.
@@ -109,8 +112,8 @@ class Chooser:
     """Finds the plan with the shortest steps.
 
     The cost model ranks the plans: for each system one in which every bucket has it, by its best
-    collective, and one in which only those have it that it is predicted to make faster. Plans that
-    may be the best are then used for some steps each, which are measured. No such step is lost:
+    collective, or another one that is close, and one in which only those have it that it is
+    predicted to make faster. Plans that may be the best are then used for some steps each, which are measured. No such step is lost:
     what one system has not delivered the next one finds in the residuals.
 
     When the network changes, all begins anew, unless it is one that was there before: then the best
@@ -361,6 +364,10 @@ class Chooser:
             for family in families.values()
             for indices in (family, [*family, *exact])
         }
+        for indices in families.values():
+            alike = [(index,) * len(costs) for index in indices]
+            seconds = {c: _seconds(costs, c) for c in alike}
+            choices |= {c for c in alike if seconds[c] <= _SIMILAR * min(seconds.values())}
         measured = [plan for plan, steps in self._steps.items() if steps]
         choices |= {plan.choices for plan in (*measured, self.plan) if plan is not None}
         return {self._plan(c): _seconds(costs, c) for c in choices}

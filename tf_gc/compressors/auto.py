@@ -99,8 +99,7 @@ class Auto(Compressor):
         """
         systems = (None, THC(), ThreeLC()) if self.systems is None else self.systems
         fixed = (Uncompressed() if system is None else system for system in systems)
-        topologies = ("ring", "tree", "sharded") if self.searched(squares) else ()
-        return (*fixed, *(AnyRatio(topology=topology) for topology in topologies))
+        return (*fixed, *(AnyRatio(topology=t) for t in ("ring", "tree") if self.searched(squares)))
 
     def searched(self, squares: bool) -> tuple[float, ...]:
         """Returns the ratios to choose from."""
@@ -128,7 +127,7 @@ class AnyRatio(ARTopK):
     whole_model = False
 
     def __str__(self):
-        return f"AR-Topk ({self.topology})"
+        return f"AR-Topk on a {self.topology}"
 
     def reduce(self, values, exchange):
         at_ratio = ARTopK(lambda _: exchange.choice.ratio, topology=self.topology)
