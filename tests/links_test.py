@@ -121,6 +121,25 @@ class LinkEstimatorTest(parameterized.TestCase):
         estimator.add(_samples(_STEP, 1e-3, 1e8))
         self.check(estimator.network, 1e-3, 1e8, tolerance=1e-6)
 
+    @parameterized.parameters(2, 100)
+    def test_what_short_messages_take_on_a_busy_machine_is_no_change(self, steps_apart):
+        """Few bytes that were left over, in each step, and long messages in one of so many."""
+        latencies = []
+        for seed in range(20):
+            rng = np.random.default_rng(seed)
+            estimator = self.after_probe(3e-4, 1e9, rng)
+            for step in range(200):
+                rests = rng.integers(1, 290, 8)
+                samples = _samples(rests, 3e-4, 1e9)
+                samples[:, 1] *= rng.lognormal(0.3, 0.7, len(rests))
+                estimator.add(samples)
+                if step % steps_apart == 0:
+                    estimator.add(_samples([50_000, 100_000, 300_000], 3e-4, 1e9, rng))
+                self.assertBetween(estimator.network.bandwidth, 1e9 / 2, 2e9)
+                latencies.append(estimator.network.latency)
+        self.assertBetween(np.quantile(latencies, 0.02), 1e-4, 3e-4)
+        self.assertBetween(np.quantile(latencies, 0.98), 3e-4, 12e-4)
+
     def test_a_slow_drift_is_followed(self):
         estimator = self.after_probe(1e-3, 1e8)
         for step in range(100):

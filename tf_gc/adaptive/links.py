@@ -20,9 +20,10 @@ _LONG = 1 << 18
 _SPREAD = 4.0
 # So many samples tell what one alone, which may be an outlier, does not.
 _ENOUGH = 3
-# So many samples in a row that are slower, or faster, by such a factor are no outliers.
+# So many samples in a row that are slower, or faster, by such a factor are no outliers. On a busy
+# machine what short ones take differs by more.
 _RUN = 4
-_DEVIATION = 1.5
+_DEVIATION, _DEVIATION_OF_SHORT = 1.5, 4.0
 
 
 class LinkEstimator:
@@ -40,19 +41,23 @@ class LinkEstimator:
     consist mostly of bytes, the bandwidth while the longest consist mostly of latency.
 
     Four samples in a row that take 1.5 times as long as expected, or less than 2 / 3, are a change
-    of the network: what came before them is forgotten. Short and long ones are rows of their own,
-    by powers of 4 bytes.
+    of the network: what came before them is forgotten. Of samples of no more than 1 KiB, which tell
+    the latency alone, it is 4 times, or less than a quarter. Short and long ones are rows of their
+    own, by powers of 4 bytes.
 
     Attributes:
       network: the estimate; None until a short and a long message have been seen.
     """
 
-    def __init__(self, window: int = 32) -> None:
-        """Makes an estimator that remembers the latest `window` samples."""
+    def __init__(self, window: int = 16) -> None:
+        """Makes an estimator that remembers the latest `window` short samples, and long ones."""
         self.network: Network | None = None
-        self._window = collections.deque(maxlen=window)
+        # Of bytes, seconds and how many samples came before.
+        self._short = collections.deque(maxlen=window)
+        self._long = collections.deque(maxlen=window)
+        self._count = 0
         # By size: how samples deviate, -1, 0 or 1, how many have done so in a row, and how many of
-        # all have come since the row began.
+        # all came before the row began.
         self._rows = {}
 
     def add(self, samples: Iterable) -> None:
@@ -77,31 +82,34 @@ class LinkEstimator:
                 "samples must be finite, with bytes of at least 0 and seconds above 0, got "
                 f"{size:g} bytes in {seconds:g} s"
             )
-        for sample in samples:
-            self._window.append(sample)
-            if self.network and self._has_changed(*sample):
+        for size, seconds in samples:
+            of_size = self._short if size <= _SHORT else self._long
+            of_size.append((size, seconds, self._count))
+            if self.network and self._has_changed(size, seconds):
                 self._fit()
+            self._count += 1
         self._fit()
 
     def _has_changed(self, size, seconds):
         """Whether this sample ends a row that tells so: what came before it is forgotten then."""
         expected = 2 * self.network.latency + 8 * size / self.network.bandwidth
-        deviation = int(seconds > expected * _DEVIATION) - int(seconds < expected / _DEVIATION)
-        self._rows = {key: (d, length, since + 1) for key, (d, length, since) in self._rows.items()}
+        factor = _DEVIATION_OF_SHORT if size <= _SHORT else _DEVIATION
+        deviation = int(seconds > expected * factor) - int(seconds < expected / factor)
         key = math.frexp(size)[1] // 2
-        before, length, since = self._rows.get(key, (0, 0, 0))
+        before, length, first = self._rows.get(key, (0, 0, 0))
         if deviation != before:
-            length, since = 0, 1
-        self._rows[key] = deviation, length + 1, since
+            length, first = 0, self._count
+        self._rows[key] = deviation, length + 1, first
         if deviation == 0 or length + 1 < _RUN:
             return False
-        while len(self._window) > since:
-            self._window.popleft()
+        for window in self._short, self._long:
+            while window and window[0][2] < first:
+                window.popleft()
         self._rows = {}
         return True
 
     def _fit(self):
-        sizes, seconds = np.array(self._window).T
+        sizes, seconds, _ = np.array([*self._short, *self._long]).T
         if self.network is None:
             self.network = _fit(sizes, seconds, None, None)
             return
@@ -112,7 +120,7 @@ class LinkEstimator:
 
 def _fit(sizes, seconds, latency, slope):
     """Returns the network; where samples do not tell its latency or slope, with the given one."""
-    if sizes.max() > _SPREAD * sizes.min():
+    if sizes.max() > max(_SHORT, _SPREAD * sizes.min()):
         new_slope = max(theil_sen(sizes, seconds), 8 / FASTEST)
         shortest = sizes <= max(_SPREAD * sizes.min(), np.sort(sizes)[:_ENOUGH][-1])
         rest = np.median(seconds[shortest] - new_slope * sizes[shortest])
@@ -130,7 +138,7 @@ def _fit(sizes, seconds, latency, slope):
 
 
 def _tells_bandwidth(size, latency, slope):
-    return size >= _LONG or slope * size > 2 * latency
+    return size > _SHORT and (size >= _LONG or slope * size > 2 * latency)
 
 
 def theil_sen(x: np.ndarray, y: np.ndarray) -> float:
