@@ -18,7 +18,16 @@ def timeline(size, name=None):
     return library.tf_gc_timeline(size=size, name=name)
 
 
-def plan(timeline, keeps_residuals, has_units, delivers_late, buckets, start_step=0, name=None):
+def plan(
+    timeline,
+    keeps_residuals,
+    has_units,
+    delivers_late,
+    buckets,
+    start_step=0,
+    squares=False,
+    name=None,
+):
     """Makes a plan: which of several systems each bucket has.
 
     At first it is the first one, and systems are being tried. The plan lives as long as its
@@ -31,6 +40,7 @@ def plan(timeline, keeps_residuals, has_units, delivers_late, buckets, start_ste
       delivers_late: list of bools, whether values wait for several steps, and come in spikes.
       buckets: int, their number.
       start_step: int, before which nothing is chosen, and no report is due.
+      squares: bool, whether the optimizer squares gradients.
       name: Name of the op.
 
     Returns:
@@ -46,6 +56,7 @@ def plan(timeline, keeps_residuals, has_units, delivers_late, buckets, start_ste
         delivers_late=delivers_late,
         buckets=buckets,
         start_step=start_step,
+        squares=squares,
         name=name,
     )
 
@@ -64,8 +75,9 @@ def follow_plan(plan, step, buckets, name=None):
       systems; bool `has_units`, whether the system compresses in units; `shares_second_moment`,
       whether optimizers should not square what is delivered; `has_fresh_units`, whether units
       follow the gradients soon; int64 `residuals_versions`, another number after each step that
-      may have left something in residuals, never 0. Scalars: float32 `ratio`, of systems without
-      one of their own; bool `measures_links`, `reports`, `report_measures_links` and
+      may have left something in residuals, never 0. Scalars: int64 `second_moments_age`, how
+      many steps ago they were used last, 1 if it is not known; float32 `ratio`, of systems
+      without one of their own; bool `measures_links`, `reports`, `report_measures_links` and
       `wants_gain`: what is to be done in this step.
 
     Raises:

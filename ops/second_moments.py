@@ -17,13 +17,14 @@ __all__ = [
 ]
 
 
-def mean_squares(gradients, rows, name=None):
+def mean_squares(gradients, rows, wanted=True, name=None):
     """Computes the means of the squares of the rows and columns of matrices.
 
     Args:
       gradients: list of float32, float16 or bfloat16 tensors of any shapes, each
         taken as a matrix of so many rows.
       rows: list of ints, which divide the gradients' numbers of values.
+      wanted: bool scalar. If false, nothing is computed, and the vector is empty.
       name: Name of the op.
 
     Returns:
@@ -35,7 +36,7 @@ def mean_squares(gradients, rows, name=None):
         so many rows. In a tf.function that is ValueError where it is known
         while tracing.
     """
-    return library.tf_gc_mean_squares(gradients, rows=rows, name=name)
+    return library.tf_gc_mean_squares(gradients, wanted, rows=rows, name=name)
 
 
 def update_second_moments(statistics, slots, scale, decay, corrected=None, age=1, name=None):
@@ -47,7 +48,7 @@ def update_second_moments(statistics, slots, scale, decay, corrected=None, age=1
     where w, the last value of a slot, is the weight of what is in the others: these
     are decayed means as Adam's, corrected for their bias. Without the correction w is 1
     from the first statistics on, which count for all that there were before. A slot stays
-    as it is where one of its statistics is not finite.
+    as it is where one of its statistics is not finite, and all do if there are none.
 
     Args:
       statistics: bfloat16 vector from `mean_squares`, or its sum over workers.

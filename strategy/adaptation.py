@@ -98,6 +98,7 @@ class Adaptation:
                 delivers_late=[system.shares_second_moment for system in self._systems],
                 buckets=len(buckets),
                 start_step=auto.start_step,
+                squares=squares,
             )
             self._clean_versions = [_variable(np.int64(0)) for _ in buckets]
             for _ in range(2):  # worker 0 hears the others, then tells them
@@ -114,7 +115,14 @@ class Adaptation:
         """
         followed = ops.follow_plan(self._plan, step, len(self._clean_versions))
         choices = [
-            Choice(self._systems, index, followed.ratio, followed.measures_links, *of_bucket)
+            Choice(
+                self._systems,
+                index,
+                followed.ratio,
+                followed.measures_links,
+                followed.second_moments_age,
+                *of_bucket,
+            )
             for index, *of_bucket in zip(
                 followed.choices,
                 followed.has_units,

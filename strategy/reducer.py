@@ -18,7 +18,7 @@ from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.adaptation import Adaptation, make_timeline
 from tf_gc.strategy.link_probe import MeasuredLinks
 from tf_gc.strategy.norm_samples import NormSamples
-from tf_gc.strategy.statistics import Statistics, mean_squares, mean_squares_or_0, no_squares
+from tf_gc.strategy.statistics import Statistics, mean_squares, mean_squares_or_0
 from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unwrap
 
 from tf_gc import ops
@@ -108,7 +108,6 @@ class GradientReducer:
         self._adaptations = {}  # keys of the buckets, and whether squares are taken -> Adaptation
         self._records = collections.Counter()  # how many adaptations have asked for a file
         self._timelines = weakref.WeakValueDictionary()  # of an optimizer and an `Auto`
-        self._unit_steps = {}  # ids of the variables -> the step that has updated their units last
         self._links = MeasuredLinks()
 
     def sample_norms(self):
@@ -186,11 +185,9 @@ class GradientReducer:
             for bucket in self._plan(entries):
                 measurable = [entry for entry in bucket if entry in shared]
                 of_bucket = [entry.variable for entry in measurable]
-                squares = _where(
-                    are_used,
-                    functools.partial(mean_squares, [e.gradient for e in measurable], of_bucket),
-                    functools.partial(no_squares, of_bucket),
-                )
+                gradients = [entry.gradient for entry in measurable]
+                wanted = True if are_used is None else are_used
+                squares = mean_squares(gradients, of_bucket, wanted)
                 for entry, own in zip(measurable, squares, strict=True):
                     entry.squares = own
             of_squares = tf.concat([entry.squares for entry in shared], 0)
@@ -200,16 +197,9 @@ class GradientReducer:
         entries.insert(0, _Entry(of_squares, statistics, Uncompressed()))
         of_squares, *reduced = self._reduce_entries(entries, *options)
         with tf.device(self._device):
-            _where(
-                are_used,
-                lambda: statistics.update(
-                    of_squares,
-                    1 / self._workers,
-                    _decay(measured),
-                    list(map(_corrects, measured)),
-                    age=1 if are_used is None else self._age(statistics, step),
-                ),
-                lambda: tf.constant(True),
+            corrected = list(map(_corrects, measured))
+            statistics.update(
+                of_squares, 1 / self._workers, _decay(measured), corrected, _age(measured)
             )
             if with_second_moments:
                 # Where noise dominates, the sum of N gradients has the sum of their second moments.
@@ -240,17 +230,6 @@ class GradientReducer:
                     if is_wanted and second_moments.of(total) is None:
                         second_moments.attach(total, moment)
         return reduced
-
-    def _age(self, statistics, step):
-        """Returns how many steps ago units were updated last, 1 if it is not known."""
-        key = statistics._unique_id
-        if key not in self._unit_steps:
-            with tf.init_scope():
-                self._unit_steps[key] = internals.ResourceVariable(np.int64(-1), trainable=False)
-        last = self._unit_steps[key].read_value()
-        with tf.control_dependencies([last]):
-            self._unit_steps[key].assign(step)
-        return tf.where((last >= 0) & (step > last), step - last, 1)
 
     def traffic(self):
         """Returns the `Traffic` of all buckets so far."""
@@ -589,6 +568,14 @@ def _decay(entries):
         return DECAY
     are_fresh = tf.reduce_all([choice.has_fresh_units for choice in choices])
     return tf.where(are_fresh, QUICK_DECAY, DECAY)
+
+
+def _age(entries):
+    """Returns how many steps ago units were updated last."""
+    ages = [choice.second_moments_age for choice in _choices(entries)]
+    if len(ages) == 0 or any(entry.choice is None for entry in entries):
+        return 1
+    return functools.reduce(tf.minimum, ages)
 
 
 def _choices(entries):

@@ -55,7 +55,6 @@ class Statistics:
         if self._slots:
             measured = statistics[: self._measured_size]
             ops.update_second_moments(measured, self._slots, scale, decay, corrected, age)
-        return tf.constant(True)  # for a branch
 
     def second_moments(self, statistics, factor, agreed):
         """Returns second moments of the variables' shapes.
@@ -71,13 +70,13 @@ class Statistics:
         return ops.second_moments(tf.cast(both, statistics.dtype), factor, self._rows, shapes)
 
 
-def mean_squares(gradients, variables):
-    """Returns this worker's statistics of each gradient.
+def mean_squares(gradients, variables, wanted):
+    """Returns this worker's statistics of each gradient; nothing of any if they are not `wanted`.
 
     Each has an op of its own, which does not wait for the other gradients.
     """
     return [
-        ops.mean_squares([gradient], [_matrix_shape(variable)[0]])
+        ops.mean_squares([gradient], [_matrix_shape(variable)[0]], wanted)
         for gradient, variable in zip(gradients, variables, strict=True)
     ]
 
@@ -93,11 +92,6 @@ def mean_squares_or_0(tensors, variables):
         ],
         0,
     )
-
-
-def no_squares(variables):
-    """Returns what stands for them in a step in which they are not used: nothing to send."""
-    return [tf.zeros([0], tf.bfloat16) for _ in variables]
 
 
 def _matrix_shape(variable):

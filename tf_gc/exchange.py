@@ -16,6 +16,7 @@ class Choice:
       index: int32 scalar, which of them.
       ratio: float32 scalar, the part of the values that those without a ratio of their own send.
       measures_links: bool scalar, whether this step measures the links.
+      second_moments_age: int64 scalar, how many steps ago second moments were used last.
       has_units: bool scalar, whether values are compressed in units of the second moment.
       shares_second_moment: bool scalar, whether what is delivered is not for an optimizer to
         square.
@@ -30,6 +31,7 @@ class Choice:
     index: tf.Tensor
     ratio: tf.Tensor
     measures_links: tf.Tensor
+    second_moments_age: tf.Tensor
     has_units: tf.Tensor
     shares_second_moment: tf.Tensor
     has_fresh_units: tf.Tensor

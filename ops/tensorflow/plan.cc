@@ -26,10 +26,12 @@ StepTimes Timeline::times() const {
 }
 
 Plan::Plan(tensorflow::core::RefCountPtr<Timeline> timeline,
-           std::vector<SystemTraits> systems, int buckets, int64_t start_step)
+           std::vector<SystemTraits> systems, int buckets, int64_t start_step,
+           bool squares)
     : timeline_(std::move(timeline)),
       systems_(std::move(systems)),
       start_step_(start_step),
+      squares_(squares),
       times_(timeline_->times().size()),
       kept_residuals_(buckets),
       residuals_versions_(buckets, 1) {
@@ -66,6 +68,13 @@ Plan::Step Plan::Follow(int64_t step, double now) {
          residuals_versions_[b]});
     kept_residuals_[b] = system.keeps_residuals;
     residuals_versions_[b] += system.keeps_residuals;
+  }
+  const int64_t used_at = second_moments_used_at_;
+  result.second_moments_age = used_at >= 0 && step > used_at ? step - used_at : 1;
+  for (const BucketStep& bucket : result.buckets) {
+    if (bucket.has_units || (squares_ && bucket.shares_second_moment)) {
+      second_moments_used_at_ = step;
+    }
   }
   // Where a checkpoint was restored, an optimizer may be in an earlier step.
   const int64_t since = step - decided_at_;

@@ -58,7 +58,8 @@ struct PlanDecision {
 class Plan : public tensorflow::ResourceBase {
  public:
   Plan(tensorflow::core::RefCountPtr<Timeline> timeline,
-       std::vector<SystemTraits> systems, int buckets, int64_t start_step);
+       std::vector<SystemTraits> systems, int buckets, int64_t start_step,
+       bool squares);
 
   std::string DebugString() const override { return "tf_gc plan"; }
 
@@ -71,6 +72,8 @@ class Plan : public tensorflow::ResourceBase {
   };
   struct Step {
     std::vector<BucketStep> buckets;
+    // How many steps ago second moments were used last, 1 if it is not known.
+    int64_t second_moments_age;
     float ratio;
     bool measures_links;
     bool reports, report_measures_links, wants_gain;
@@ -91,6 +94,7 @@ class Plan : public tensorflow::ResourceBase {
   const tensorflow::core::RefCountPtr<Timeline> timeline_;
   const std::vector<SystemTraits> systems_;
   const int64_t start_step_;
+  const bool squares_;  // the optimizer, which uses shared second moments then
   bool any_delivers_late_ = false;
 
   mutable std::mutex mutex_;
@@ -98,6 +102,7 @@ class Plan : public tensorflow::ResourceBase {
   PlanDecision decision_;
   int64_t decided_at_ = 0;
   int64_t reports_ = 0;
+  int64_t second_moments_used_at_ = -1;
   std::vector<bool> kept_residuals_;  // in the last step
   std::vector<int64_t> residuals_versions_;
 };

@@ -66,6 +66,7 @@ class PlanOp : public OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("delivers_late", &late));
     OP_REQUIRES_OK(context, context->GetAttr("buckets", &buckets_));
     OP_REQUIRES_OK(context, context->GetAttr("start_step", &start_step_));
+    OP_REQUIRES_OK(context, context->GetAttr("squares", &squares_));
     OP_REQUIRES(
         context,
         !keeps.empty() && units.size() == keeps.size() &&
@@ -84,7 +85,7 @@ class PlanOp : public OpKernel {
     OP_REQUIRES_OK(context, LookupInput(context, "timeline", &timeline));
     OP_REQUIRES_OK(context, OutputHandle(context, [&] {
                      return new Plan(std::move(timeline), systems_, buckets_,
-                                     start_step_);
+                                     start_step_, squares_);
                    }));
   }
 
@@ -92,6 +93,7 @@ class PlanOp : public OpKernel {
   std::vector<SystemTraits> systems_;
   int buckets_;
   int64_t start_step_;
+  bool squares_;
 };
 
 class FollowPlanOp : public OpKernel {
@@ -136,6 +138,8 @@ class FollowPlanOp : public OpKernel {
                                            [](const Plan::BucketStep& bucket) {
                                              return bucket.residuals_version;
                                            }));
+    TF_RETURN_IF_ERROR(OutputScalar(context, "second_moments_age",
+                                    followed.second_moments_age));
     TF_RETURN_IF_ERROR(OutputScalar(context, "ratio", followed.ratio));
     TF_RETURN_IF_ERROR(
         OutputScalar(context, "measures_links", followed.measures_links));

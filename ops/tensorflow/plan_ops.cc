@@ -54,6 +54,7 @@ REGISTER_OP("TfGc>Plan")
     .Attr("delivers_late: list(bool)")
     .Attr("buckets: int >= 1")
     .Attr("start_step: int >= 0 = 0")
+    .Attr("squares: bool = false")
     .Input("timeline: resource")
     .Output("plan: resource")
     .SetIsStateful()
@@ -80,6 +81,7 @@ REGISTER_OP("TfGc>FollowPlan")
     .Output("shares_second_moment: N * bool")
     .Output("has_fresh_units: N * bool")
     .Output("residuals_versions: N * int64")
+    .Output("second_moments_age: int64")
     .Output("ratio: float")
     .Output("measures_links: bool")
     .Output("reports: bool")
@@ -101,6 +103,8 @@ has_fresh_units: Of each, whether units follow the gradients soon.
 residuals_versions: Of each, another number after each step that may have left
   something in residuals: with a system that keeps some, with another plan of the
   timeline, and after residuals were restored. Never 0.
+second_moments_age: How many steps ago second moments were used last, by a system
+  that compresses in units or by the optimizer; 1 if it is not known.
 ratio: That of systems without one of their own.
 measures_links: Whether the step measures the links.
 reports: Whether the step exchanges reports.

@@ -75,13 +75,24 @@ class MatricesOp : public OpKernel {
   std::vector<int64_t> rows_;
 };
 
+template <typename T>
+absl::Status ReadScalar(OpKernelContext* context, const char* name, T* value) {
+  const Tensor* input;
+  TF_RETURN_IF_ERROR(context->input(name, &input));
+  TF_RETURN_IF_ERROR(CheckScalar(*input, name));
+  *value = input->scalar<T>()();
+  return absl::OkStatus();
+}
+
 class MeanSquaresOp : public MatricesOp {
  public:
   explicit MeanSquaresOp(OpKernelConstruction* context)
-      : MatricesOp(context, context->num_inputs()) {}
+      : MatricesOp(context, context->num_inputs() - 1) {}
 
   void Compute(OpKernelContext* context) override {
-    const int count = context->num_inputs();
+    bool is_wanted;
+    OP_REQUIRES_OK(context, ReadScalar(context, "wanted", &is_wanted));
+    const int count = is_wanted ? context->num_inputs() - 1 : 0;
     std::vector<int64_t> columns(count);
     int64_t total = 0;
     for (int i = 0; i < count; ++i) {
@@ -133,15 +144,6 @@ absl::Status LookupSlot(OpKernelContext* context, const OpInputList& slots,
   return absl::InvalidArgumentError(
       absl::StrCat("slots[", i, "] must be a float32 variable of one dimension",
                    ", got ", slot.DeviceSafeDebugString()));
-}
-
-template <typename T>
-absl::Status ReadScalar(OpKernelContext* context, const char* name, T* value) {
-  const Tensor* input;
-  TF_RETURN_IF_ERROR(context->input(name, &input));
-  TF_RETURN_IF_ERROR(CheckScalar(*input, name));
-  *value = input->scalar<T>()();
-  return absl::OkStatus();
 }
 
 // The input `statistics`, of which there must be `expected`, times `scale`.
@@ -196,6 +198,7 @@ class UpdateSecondMomentsOp : public OpKernel {
                   absl::InvalidArgumentError("slots must not be empty"));
       total += sizes[i];
     }
+    if (context->input(0).NumElements() == 0) return;
     std::vector<float> statistics;
     OP_REQUIRES_OK(context, ReadStatistics(context, total, scale, &statistics));
     const float* first = statistics.data();

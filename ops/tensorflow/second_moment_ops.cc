@@ -14,6 +14,7 @@ namespace tf_gc {
 namespace {
 
 using ::tensorflow::PartialTensorShape;
+using ::tensorflow::Tensor;
 using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
@@ -47,19 +48,24 @@ absl::Status CountStatistics(int64_t size, int64_t rows, int64_t* count) {
 }
 
 absl::Status MeanSquaresShape(InferenceContext* c) {
+  const int gradients = c->num_inputs() - 1;
   std::vector<int64_t> rows;
-  TF_RETURN_IF_ERROR(GetRows(c, c->num_inputs(), &rows));
-  int64_t total = 0;
-  for (int i = 0; i < c->num_inputs(); ++i) {
+  TF_RETURN_IF_ERROR(GetRows(c, gradients, &rows));
+  ShapeHandle scalar;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(gradients), 0, &scalar));
+  const Tensor* wanted = c->input_tensor(gradients);
+  int64_t total = wanted ? 0 : InferenceContext::kUnknownDim;
+  for (int i = 0; i < gradients; ++i) {
     const int64_t size = c->Value(c->NumElements(c->input(i)));
-    if (size == InferenceContext::kUnknownDim || total < 0) {
+    if (size == InferenceContext::kUnknownDim) {
       total = InferenceContext::kUnknownDim;
       continue;
     }
     int64_t count;
     TF_RETURN_IF_ERROR(CountStatistics(size, rows[i], &count));
-    total += count;
+    if (total >= 0) total += count;
   }
+  if (wanted && !wanted->scalar<bool>()()) total = 0;
   c->set_output(0, c->Vector(total));
   return absl::OkStatus();
 }
@@ -147,6 +153,7 @@ absl::Status SpreadUnitsShape(InferenceContext* c) {
 
 REGISTER_OP("TfGc>MeanSquares")
     .Input("gradients: T")
+    .Input("wanted: bool")
     .Output("statistics: bfloat16")
     .Attr("T: list({float, half, bfloat16}) >= 1")
     .Attr("rows: list(int) >= 1")
@@ -155,6 +162,7 @@ REGISTER_OP("TfGc>MeanSquares")
 Computes the means of the squares of the rows and columns of matrices.
 
 gradients: Tensors of any shapes, each taken as a matrix.
+wanted: A scalar. If false, nothing is computed, and the vector is empty.
 statistics: A vector: of each gradient first the means of its rows, then those of
   its columns, in float32, rounded once.
 rows: The number of rows of each gradient's matrix.
@@ -175,7 +183,7 @@ Lets slots follow statistics.
 
 w <- decay^age w + (1 - decay), slot <- slot + (1 - decay) / w (scale * statistics - slot),
 where w, the slot's last value, is the weight of what is in the others. A slot stays
-as it is where one of its statistics is not finite.
+as it is where one of its statistics is not finite, and all do if there are none.
 
 statistics: A vector of what MeanSquares gives, or of sums of it over workers.
 slots: Handles of different float32 variables, zero at first, which have a value

@@ -59,6 +59,24 @@ class PlanTest(OpTestCase):
                 self.assertEqual(followed["wants_gain"], is_due)
         np.testing.assert_array_equal(ops.read_plan(plan).choices, [_LATE, _SOON])
 
+    def test_second_moments_are_as_old_as_the_last_step_that_used_them(self):
+        # Where something has waited, the optimizer is given them in the next exact step, too.
+        for squares, expected in (False, [1, 1, 1, 4, 1, 6, 1]), (True, [1, 1, 1, 3, 1, 5, 1]):
+            plan = _plan(squares=squares)
+            ages = []
+            for step, choices, settled in (
+                (0, [_LATE, _NONE], 1),  # not known
+                (1, [_NONE, _LATE], 1),
+                (2, [_NONE, _NONE], 1),
+                (5, [_LATE, _NONE], 1),
+                (6, [_SOON, _NONE], 0),  # the optimizer is given them
+                (11, [_SOON, _LATE], 1),
+                (3, [_LATE, _NONE], 1),  # restored
+            ):
+                _change(plan, step, choices, settled=settled)
+                ages.append(_follow(plan, step)["second_moments_age"])
+            self.assertEqual(ages, expected)
+
     def test_links_are_measured_in_one_of_16_steps_and_of_4_while_systems_are_tried(self):
         plan = _plan()
         for settled, every in (0, 4), (1, 16):

@@ -85,6 +85,21 @@ class SlotTest(OpTestCase):
         np.testing.assert_array_equal(slots[0], [1, 2, 3, 1])
         np.testing.assert_array_equal(slots[1], [5, 6, 1])
 
+    @parameterized.named_parameters(*MODES)
+    def test_what_is_not_wanted_is_not_computed_and_changes_nothing(self, compile_function):
+        [slot] = _slots([1, 2, 3, 4, 1])
+
+        @compile_function
+        def update(wanted):
+            statistics = ops.mean_squares([tf.ones([2, 2])], [2], wanted)
+            ops.update_second_moments(statistics, [slot.handle], 1.0, 0.5)
+            return statistics
+
+        self.assertEmpty(update(tf.constant(False)).numpy())
+        np.testing.assert_array_equal(slot, [1, 2, 3, 4, 1])
+        self.assertLen(update(tf.constant(True)).numpy(), 4)
+        np.testing.assert_array_equal(slot, [1, 1.5, 2, 2.5, 1])
+
     def test_what_is_old_loses_weight(self):
         slots = _slots([4, 8, 0, 1])
         statistics = tf.constant([0, 16, 0], tf.bfloat16)
