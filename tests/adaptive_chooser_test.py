@@ -294,7 +294,7 @@ class ChooserTest(absltest.TestCase):
         chooser = Chooser(systems, world.sizes, 4)
         seconds, _ = world.train(chooser, systems)
         plan = chooser.plan
-        for _ in range(40):  # what a short message has cost a byte
+        for _ in range(25):  # what a short message has cost a byte
             chooser.update(Network(5e-2, 2e5), [seconds] * 3)
             self.assertEqual(chooser.plan, plan)
             self.assertTrue(chooser.is_settled)
@@ -416,7 +416,20 @@ class ChooserTest(absltest.TestCase):
                 took = seconds[plan.choices[0]] * random.lognormal(0, 0.3, 4)
                 plan = chooser.update(Network(1e-4, 1e9), took)
             exact += plan.choices == (0,)
-        self.assertGreater(exact, 65)
+        self.assertGreater(exact, 50)
+
+    def test_what_is_clearly_faster_is_taken_though_steps_scatter(self):
+        seconds = [0.02, 0.017]  # exact, 3LC
+        random = np.random.default_rng(0)
+        exact = 0
+        for _ in range(100):
+            chooser = Chooser([_EXACT, _3LC], [100_000], 4)
+            plan = chooser.update(Network(1e-4, 1e9))
+            while not chooser.is_settled:
+                took = seconds[plan.choices[0]] * random.lognormal(0, 0.3, 4)
+                plan = chooser.update(Network(1e-4, 1e9), took)
+            exact += plan.choices == (0,)
+        self.assertLess(exact, 30)
 
     def test_the_ratio_is_that_of_the_knee_and_follows_the_gain(self):
         systems = [_RING, _TREE]

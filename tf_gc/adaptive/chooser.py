@@ -11,9 +11,10 @@ from tf_gc.adaptive.cost_model import Network, predict
 from tf_gc.adaptive.ratio_search import RatioSearch
 
 # Measured steps after which a plan is compared; those that come close, or as close as two standard
-# errors, are measured longer.
+# errors, are measured longer. So many of the last ones are remembered.
 _FIRST_STEPS = 6
-_MOST_STEPS = 16
+_MOST_STEPS = 12
+_LAST_STEPS = 16
 _CLOSE = 1.1
 # A plan whose first steps take so many times the best plan's is given up at once, and so is one of
 # which each of so many is more than close to it.
@@ -27,10 +28,10 @@ _CHEAP_SECONDS = 1.0
 # Of the collectives of a system those are tried that the model takes for so close to the best one:
 # it knows of no work that a message makes.
 _SIMILAR = 1.25
-# Of two plans that differ by less, or by no more than the standard error of what was measured, the
-# more faithful one is taken. The standard error of the median of n normal numbers is _ERROR times
+# Of two plans that differ by less, or by no more than the standard error of what was measured and
+# less than the second factor, the more faithful one is taken. The standard error of the median of n normal numbers is _ERROR times
 # their median absolute deviation, over the root of n.
-_EQUAL = 1.03
+_EQUAL, _EQUAL_IN_NOISE = 1.03, 1.05
 _ERROR = 1.2533 * 1.4826
 # The network, or the machine, is another one when steps take so many times as long, or as short,
 # after so many settled steps for one that was spent on trying, and at most so many in all: a
@@ -150,7 +151,7 @@ class Chooser:
         self._ratios = tuple(ratios)
         self._gains = {}
         self._ratio = ratios[len(ratios) // 2] if ratios else None
-        self._steps = collections.defaultdict(lambda: collections.deque(maxlen=_MOST_STEPS))
+        self._steps = collections.defaultdict(lambda: collections.deque(maxlen=_LAST_STEPS))
         self._seen = None  # the network at the last steps
         self._network = None  # for which steps were measured
         self._network_told = False  # of the last change, not steps alone
@@ -325,7 +326,7 @@ class Chooser:
         tried.
         """
         at_first = self._settled.setdefault(self.plan, seconds)
-        if self._settled_steps <= _MOST_STEPS:
+        if self._settled_steps <= _LAST_STEPS:
             self._settled[self.plan] = min(at_first, seconds)
 
     def _change(self, network):
@@ -423,7 +424,8 @@ class Chooser:
             if is_close and len(medians) > 1 and len(self._steps[plan]) < _MOST_STEPS:
                 return plan
         self.is_settled = True
-        equal = [p for p in medians if lag[p] <= max((_EQUAL - 1) * medians[best], error[p])]
+        least, most = ((times - 1) * medians[best] for times in (_EQUAL, _EQUAL_IN_NOISE))
+        equal = [p for p in medians if lag[p] <= min(max(least, error[p]), most)]
         return min(equal, key=lambda plan: (self._loss(plan), medians[plan]))
 
     def _error(self, plan, other):

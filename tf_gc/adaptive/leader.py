@@ -15,9 +15,11 @@ from tf_gc.adaptive.cost_model import Network
 from tf_gc.adaptive.run_record import ControlPoint, RunRecord
 
 # From one exchange of reports to the next, while plans are tried, and later: a plan is left two
-# reports after the step that tells enough of it.
+# reports after the step that tells enough of it. With 7 steps one report tells of 6, as many as a
+# plan is tried in, and the next one of the rest.
 _TRYING_SECONDS, _SECONDS = 0.15, 0.6
-_FIRST_STEPS, _MOST_STEPS = 3, 60  # the first: while it is not known how long steps take
+_MOST_TRYING_STEPS, _MOST_STEPS = 7, 60
+_FIRST_STEPS = 3  # while it is not known how long steps take
 # How many steps are looked back on: reports come with the first step of their plan that is due, and
 # other steps may be in between.
 KNOWN_STEPS = 2 * _MOST_STEPS
@@ -118,13 +120,15 @@ class Leader:
 
     def _steps_apart(self, step, times, decision):
         """Returns after how many steps reports are due again, if these take what the last did."""
-        apart, least = (_SECONDS, _LEAST_STEPS) if decision.is_settled else (_TRYING_SECONDS, 1)
+        apart, least, most = _TRYING_SECONDS, 1, _MOST_TRYING_STEPS
+        if decision.is_settled:
+            apart, least, most = _SECONDS, _LEAST_STEPS, _MOST_STEPS
         steps = np.arange(max(self._heard, step - times.size + 1), step + 1)
         begun = times[steps % times.size]
         took = np.diff(begun[begun > 0])
         if not took.size or np.mean(took) <= 0:
             return _FIRST_STEPS
-        return round(min(max(apart / np.mean(took), least), _MOST_STEPS))
+        return round(min(max(apart / np.mean(took), least), most))
 
     def _seconds(self, step, times, own_times):
         """Returns what steps have taken that ended since the last reports, and what plan they had.
