@@ -578,6 +578,23 @@ class LeaderTest(absltest.TestCase):
         used = self._train(world, Chooser(self._SYSTEMS, world.sizes, 4), 100)
         self.assertEqual(used.count((1,)), 5)
 
+    def test_a_pause_brings_no_reports_on(self):
+        """As where a program evaluates after each tenth step."""
+        worker_0 = leader.Leader(Chooser([_3LC], [1000], 4))
+        own = leader.Report(_FAST.latency, _FAST.bandwidth, False)
+        times, now, due = np.zeros(leader.KNOWN_STEPS), 1.0, 0
+        apart = []
+        for step in range(2000):
+            times[step % times.size] = now
+            now += 0.02 if step % 10 else 2.0
+            if step < due:
+                continue
+            decision, _ = worker_0.decision(step, times) or (None, None)
+            worker_0.hear(step, [own] * 4, np.zeros([4, 0]), times, times)
+            due = step + (decision.steps if decision else 1)
+            apart += [decision.steps] if decision and decision.is_settled else []
+        self.assertEqual(set(apart), {30})
+
     def test_where_steps_become_long_the_next_reports_come_soon(self):
         world = _World(_FAST, [1_000_000], computation=5e-3)
         chooser = Chooser(self._SYSTEMS, world.sizes, 4)

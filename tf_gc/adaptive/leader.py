@@ -19,7 +19,8 @@ from tf_gc.adaptive.run_record import ControlPoint, RunRecord
 # plan is tried in, and the next one of the rest.
 _TRYING_SECONDS, _SECONDS = 0.15, 0.6
 _MOST_TRYING_STEPS, _MOST_STEPS = 7, 60
-_FIRST_STEPS = 3  # while it is not known how long steps take
+_FIRST_STEPS = 3  # while it is not known how long steps take, which the last ones tell
+_RECENT_STEPS = 5
 # How many steps are looked back on: reports come with the first step of their plan that is due, and
 # other steps may be in between.
 KNOWN_STEPS = 2 * _MOST_STEPS
@@ -119,16 +120,19 @@ class Leader:
         return decision._replace(steps=self._steps_apart(step, times, decision)), plan.choices
 
     def _steps_apart(self, step, times, decision):
-        """Returns after how many steps reports are due again, if these take what the last did."""
+        """Returns after how many steps reports are due again, if these take what the last did.
+
+        A pause among the last ones, as for evaluation, does not count.
+        """
         apart, least, most = _TRYING_SECONDS, 1, _MOST_TRYING_STEPS
         if decision.is_settled:
             apart, least, most = _SECONDS, _LEAST_STEPS, _MOST_STEPS
-        steps = np.arange(max(self._heard, step - times.size + 1), step + 1)
+        steps = np.arange(max(self._heard, step - _RECENT_STEPS), step + 1)
         begun = times[steps % times.size]
         took = np.diff(begun[begun > 0])
-        if not took.size or np.mean(took) <= 0:
+        if not took.size or np.median(took) <= 0:
             return _FIRST_STEPS
-        return round(min(max(apart / np.mean(took), least), most))
+        return round(min(max(apart / np.median(took), least), most))
 
     def _seconds(self, step, times, own_times):
         """Returns what steps have taken that ended since the last reports, and what plan they had.
