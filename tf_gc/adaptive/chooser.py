@@ -10,16 +10,18 @@ from tf_gc.adaptive.computation import seconds_per_value
 from tf_gc.adaptive.cost_model import Network, predict
 from tf_gc.adaptive.ratio_search import RatioSearch
 
-# Measured steps after which a plan is compared; those that come close, or as close as two standard
-# errors, are measured longer. So many of the last ones are remembered.
+# Measured steps after which a plan is compared. Those that come close to the best one are measured
+# again, and longer: in the first steps of a program all plans take more, the first ones above all,
+# and so many steps do not count at all. So many of the last ones are remembered.
 _FIRST_STEPS = 6
-_MOST_STEPS = 12
+_FINAL_STEPS = 12
+_WARM_UP_STEPS = 12
 _LAST_STEPS = 16
-_CLOSE = 1.1
+_FINALISTS = 1.35
 # A plan whose first steps take so many times the best plan's is given up at once, and so is one of
-# which each of so many is more than close to it.
+# which each of so many takes more than so many times.
 _HOPELESS = 1.5
-_FEW_STEPS = 3
+_FEW_STEPS, _BEHIND = 3, 1.1
 # Plans are tried whose steps are predicted to be longer than the best plan's by no more than such
 # a part of it, or whose first steps' exchanges take so many seconds together: where workers share
 # processors, links are taken for slower than they are.
@@ -152,6 +154,9 @@ class Chooser:
         self._gains = {}
         self._ratio = ratios[len(ratios) // 2] if ratios else None
         self._steps = collections.defaultdict(lambda: collections.deque(maxlen=_LAST_STEPS))
+        self._finalists = None  # the plans that are measured again, once all have been
+        self._measured_again = set()
+        self._warm_up_steps = _WARM_UP_STEPS  # still to come
         self._seen = None  # the network at the last steps
         self._network = None  # for which steps were measured
         self._network_told = False  # of the last change, not steps alone
@@ -181,7 +186,7 @@ class Chooser:
         """
         used = used or self.plan
         if used is not None and len(seconds):
-            self._steps[used].extend(seconds)
+            self._take(seconds, used)
             self._seen = self._as_seen(network, seconds, used)
         # Without steps to correct it, as after each change of plan, it may seem another one.
         network = self._seen or network
@@ -211,6 +216,13 @@ class Chooser:
             if self._trial is None or self._trial.has_other_ratio(self.plan):
                 self._trial = self._ended_trial()
         return self.plan
+
+    def _take(self, seconds, used):
+        if used in (self._finalists or ()) and used not in self._measured_again:
+            self._measured_again.add(used)
+            self._steps[used].clear()
+        self._steps[used].extend(seconds[self._warm_up_steps :])
+        self._warm_up_steps = max(0, self._warm_up_steps - len(seconds))
 
     def measured(self) -> dict[Plan, float]:
         """Returns the median seconds of the steps of each plan that was tried."""
@@ -282,6 +294,8 @@ class Chooser:
         self._settled_steps = 0
         self._trial = earlier
         self._steps.clear()
+        self._finalists = None if earlier is None else ()
+        self._measured_again.clear()
         self.is_settled = self._is_recalled = earlier is not None
         if earlier is None:
             self._network = network
@@ -417,12 +431,14 @@ class Chooser:
         for plan in sorted(predicted, key=predicted.get):
             if plan not in medians and predicted[plan] <= limit:
                 return plan
+        if self._finalists is None:
+            close = [plan for plan in medians if medians[plan] <= _FINALISTS * medians[best]]
+            self._finalists = sorted(close, key=predicted.get) if len(close) > 1 else ()
+        for plan in self._finalists:
+            if plan in medians and not self._is_measured_again(plan, medians, best):
+                return plan
         lag = {plan: median - medians[best] for plan, median in medians.items()}
         error = {plan: self._error(plan, best) for plan in medians}
-        for plan in medians:
-            is_close = lag[plan] <= max((_CLOSE - 1) * medians[best], 2 * error[plan])
-            if is_close and len(medians) > 1 and len(self._steps[plan]) < _MOST_STEPS:
-                return plan
         self.is_settled = True
         least, most = ((times - 1) * medians[best] for times in (_EQUAL, _EQUAL_IN_NOISE))
         equal = [p for p in medians if lag[p] <= min(max(least, error[p]), most)]
@@ -440,8 +456,15 @@ class Chooser:
         # The lower one of two, as the other may be a pause, as for evaluation.
         limit = _HOPELESS * medians[best]
         is_hopeless = len(steps) >= 2 and statistics.median_low(steps) > limit
-        is_behind = len(steps) >= _FEW_STEPS and min(steps) > _CLOSE * medians[best]
-        return len(steps) >= _FIRST_STEPS or is_hopeless or is_behind
+        return len(steps) >= _FIRST_STEPS or is_hopeless or self._is_behind(plan, medians, best)
+
+    def _is_measured_again(self, plan, medians, best):
+        enough = len(self._steps[plan]) >= _FINAL_STEPS or self._is_behind(plan, medians, best)
+        return plan in self._measured_again and enough
+
+    def _is_behind(self, plan, medians, best):
+        steps = self._steps[plan]
+        return len(steps) >= _FEW_STEPS and min(steps) > _BEHIND * medians[best]
 
     def _loss(self, plan):
         return sum(
