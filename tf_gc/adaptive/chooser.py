@@ -11,13 +11,13 @@ from tf_gc.adaptive.cost_model import Network, predict
 from tf_gc.adaptive.ratio_search import RatioSearch
 
 # Measured steps after which a plan is compared. Those that come close to the best one are measured
-# again, and longer: in the first steps of a program all plans take more, the first ones above all,
-# and so many steps do not count at all. So many of the last ones are remembered.
+# longer, and, when a program begins, anew: in its first steps all plans take more, the first ones
+# above all, and so many do not count at all. So many of the last steps are remembered.
 _FIRST_STEPS = 6
 _FINAL_STEPS = 12
+_CLOSE, _CLOSE_AT_FIRST = 1.1, 1.35
 _WARM_UP_STEPS = 12
 _LAST_STEPS = 16
-_FINALISTS = 1.35
 # A plan whose first steps take so many times the best plan's is given up at once, and so is one of
 # which each of so many takes more than so many times.
 _HOPELESS = 1.5
@@ -154,8 +154,9 @@ class Chooser:
         self._gains = {}
         self._ratio = ratios[len(ratios) // 2] if ratios else None
         self._steps = collections.defaultdict(lambda: collections.deque(maxlen=_LAST_STEPS))
-        self._finalists = None  # the plans that are measured again, once all have been
-        self._measured_again = set()
+        self._finalists = None  # the plans that are measured longer, once all have been measured
+        self._measured_anew = set()
+        self._is_first_trial = True
         self._warm_up_steps = _WARM_UP_STEPS  # still to come
         self._seen = None  # the network at the last steps
         self._network = None  # for which steps were measured
@@ -218,8 +219,9 @@ class Chooser:
         return self.plan
 
     def _take(self, seconds, used):
-        if used in (self._finalists or ()) and used not in self._measured_again:
-            self._measured_again.add(used)
+        is_finalist = self._is_first_trial and used in (self._finalists or ())
+        if is_finalist and used not in self._measured_anew:
+            self._measured_anew.add(used)
             self._steps[used].clear()
         self._steps[used].extend(seconds[self._warm_up_steps :])
         self._warm_up_steps = max(0, self._warm_up_steps - len(seconds))
@@ -295,7 +297,7 @@ class Chooser:
         self._trial = earlier
         self._steps.clear()
         self._finalists = None if earlier is None else ()
-        self._measured_again.clear()
+        self._is_first_trial = self._network is None
         self.is_settled = self._is_recalled = earlier is not None
         if earlier is None:
             self._network = network
@@ -432,10 +434,11 @@ class Chooser:
             if plan not in medians and predicted[plan] <= limit:
                 return plan
         if self._finalists is None:
-            close = [plan for plan in medians if medians[plan] <= _FINALISTS * medians[best]]
+            times = _CLOSE_AT_FIRST if self._is_first_trial else _CLOSE
+            close = [plan for plan in medians if medians[plan] <= times * medians[best]]
             self._finalists = sorted(close, key=predicted.get) if len(close) > 1 else ()
         for plan in self._finalists:
-            if plan in medians and not self._is_measured_again(plan, medians, best):
+            if plan in medians and not self._is_measured_longer(plan, medians, best):
                 return plan
         lag = {plan: median - medians[best] for plan, median in medians.items()}
         error = {plan: self._error(plan, best) for plan in medians}
@@ -458,9 +461,9 @@ class Chooser:
         is_hopeless = len(steps) >= 2 and statistics.median_low(steps) > limit
         return len(steps) >= _FIRST_STEPS or is_hopeless or self._is_behind(plan, medians, best)
 
-    def _is_measured_again(self, plan, medians, best):
+    def _is_measured_longer(self, plan, medians, best):
         enough = len(self._steps[plan]) >= _FINAL_STEPS or self._is_behind(plan, medians, best)
-        return plan in self._measured_again and enough
+        return enough and (plan in self._measured_anew or not self._is_first_trial)
 
     def _is_behind(self, plan, medians, best):
         steps = self._steps[plan]
