@@ -140,6 +140,15 @@ class LinkEstimatorTest(parameterized.TestCase):
         self.assertBetween(np.quantile(latencies, 0.02), 1e-4, 3e-4)
         self.assertBetween(np.quantile(latencies, 0.98), 3e-4, 12e-4)
 
+    def test_long_messages_that_tell_of_a_latency_first_do_not_count_for_the_bandwidth(self):
+        for bandwidth in (1e7, 1e8):
+            estimator = self.after_probe(1e-3, bandwidth)
+            for _ in range(30):
+                estimator.add(_samples(_STEP, 1e-3, bandwidth))
+            estimator.add(_samples([20_000, 30_000, 40_000, 20_000, 30_000], 5e-2, bandwidth))
+            estimator.add(_samples([100] * 4, 5e-2, bandwidth))
+            self.check(estimator.network, 5e-2, bandwidth, tolerance=0.5)
+
     def test_a_slow_drift_is_followed(self):
         estimator = self.after_probe(1e-3, 1e8)
         for step in range(100):

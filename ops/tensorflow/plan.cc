@@ -70,7 +70,8 @@ Plan::Step Plan::Follow(int64_t step, double now) {
     residuals_versions_[b] += system.keeps_residuals;
   }
   const int64_t used_at = second_moments_used_at_;
-  result.second_moments_age = used_at >= 0 && step > used_at ? step - used_at : 1;
+  result.second_moments_age =
+      used_at >= 0 && step > used_at ? step - used_at : 1;
   for (const BucketStep& bucket : result.buckets) {
     if (bucket.has_units || (squares_ && bucket.shares_second_moment)) {
       second_moments_used_at_ = step;

@@ -31,8 +31,8 @@ _CHEAP_SECONDS = 1.0
 # it knows of no work that a message makes.
 _SIMILAR = 1.25
 # Of two plans that differ by less, or by no more than the standard error of what was measured and
-# less than the second factor, the more faithful one is taken. The standard error of the median of n normal numbers is _ERROR times
-# their median absolute deviation, over the root of n.
+# less than the second factor, the more faithful one is taken. The standard error of the median of n
+# normal numbers is _ERROR times their median absolute deviation, over the root of n.
 _EQUAL, _EQUAL_IN_NOISE = 1.03, 1.05
 _ERROR = 1.2533 * 1.4826
 # The network, or the machine, is another one when steps take so many times as long, or as short,
@@ -116,8 +116,9 @@ class Chooser:
 
     The cost model ranks the plans: for each system one in which every bucket has it, by its best
     collective, or another one that is close, and one in which only those have it that it is
-    predicted to make faster. Plans that may be the best are then used for some steps each, which are measured. No such step is lost:
-    what one system has not delivered the next one finds in the residuals.
+    predicted to make faster. Plans that may be the best are then used for some steps each, which
+    are measured. No such step is lost: what one system has not delivered the next one finds in the
+    residuals.
 
     When the network changes, all begins anew, unless it is one that was there before: then the best
     plan of that time is taken, and kept if its first steps are what they were.

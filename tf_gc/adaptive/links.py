@@ -1,6 +1,7 @@
 """The latency and bandwidth of the links between the workers, from how long transfers took."""
 
 import collections
+import dataclasses
 import math
 from collections.abc import Iterable
 
@@ -24,6 +25,8 @@ _ENOUGH = 3
 # machine what short ones take differs by more.
 _RUN = 4
 _DEVIATION, _DEVIATION_OF_SHORT = 1.5, 4.0
+# Changes that short and long samples tell of within so many samples are one.
+_ONE_CHANGE = 64
 
 
 class LinkEstimator:
@@ -59,6 +62,8 @@ class LinkEstimator:
         # By size: how samples deviate, -1, 0 or 1, how many have done so in a row, and how many of
         # all came before the row began.
         self._rows = {}
+        # Of the last row of long samples: the first, the last, and the bandwidth before.
+        self._long_changed = 0, -math.inf, math.nan
 
     def add(self, samples: Iterable) -> None:
         """Takes samples, the oldest first.
@@ -102,8 +107,18 @@ class LinkEstimator:
         self._rows[key] = deviation, length + 1, first
         if deviation == 0 or length + 1 < _RUN:
             return False
-        for window in self._short, self._long:
-            while window and window[0][2] < first:
+        since, changed, bandwidth = self._long_changed
+        is_one_change = self._count - changed <= _ONE_CHANGE
+        first_long = first
+        if size > _SHORT:
+            before = bandwidth if is_one_change else self.network.bandwidth
+            self._long_changed = first, self._count, before
+        elif is_one_change:
+            # Long samples told of the latency before short ones did, and not of the bandwidth.
+            first_long = since
+            self.network = dataclasses.replace(self.network, bandwidth=bandwidth)
+        for window, oldest in (self._short, first), (self._long, first_long):
+            while window and window[0][2] < oldest:
                 window.popleft()
         self._rows = {}
         return True
