@@ -572,10 +572,9 @@ def _decay(entries):
 
 def _age(entries):
     """Returns how many steps ago units were updated last."""
-    ages = [choice.second_moments_age for choice in _choices(entries)]
-    if len(ages) == 0 or any(entry.choice is None for entry in entries):
-        return 1
-    return functools.reduce(tf.minimum, ages)
+    if not entries or any(entry.choice is None for entry in entries):
+        return 1  # in each step
+    return tf.reduce_min([choice.second_moments_age for choice in _choices(entries)])
 
 
 def _choices(entries):

@@ -149,18 +149,7 @@ def model_of(server):
 
     In a function that the step calls, this stands for the copy of its caller.
     """
-    if tf.executing_eagerly():
-        return server.own_model()
-    graph = _outside_of_control_flow(tf.compat.v1.get_default_graph(), until=_STEP)
-    if hasattr(graph, _STEP):
-        return getattr(graph, _STEP).model(server)
-    if not isinstance(graph, internals.FuncGraph):
-        return server.own_model()
-    return graph.capture_call_time_value(
-        lambda: model_of(server),
-        tf.TensorSpec([], tf.resource),
-        key=(_STEP, server.name),
-    )
+    return _of_step("model", server, tf.resource, server.own_model)
 
 
 def updates_of(server):
@@ -168,15 +157,23 @@ def updates_of(server):
 
     In a function that the step calls, this stands for the number of its caller.
     """
-    if tf.executing_eagerly():
-        return server.own_updates()
+    return _of_step("updates_of", server, tf.int64, server.own_updates)
+
+
+def _of_step(method, server, dtype, otherwise):
+    """Returns a scalar that a method of the step knows of a server, or what `otherwise` does.
+
+    A function that a step calls asks for it anew in each call.
+    """
     graph = _outside_of_control_flow(tf.compat.v1.get_default_graph(), until=_STEP)
     if hasattr(graph, _STEP):
-        return getattr(graph, _STEP).updates_of(server)
+        return getattr(getattr(graph, _STEP), method)(server)
+    if tf.executing_eagerly() or not isinstance(graph, internals.FuncGraph):
+        return otherwise()
     return graph.capture_call_time_value(
-        lambda: updates_of(server),
-        tf.TensorSpec([], tf.int64),
-        key=(_STEP, "updates", server.name),
+        lambda: _of_step(method, server, dtype, otherwise),
+        tf.TensorSpec([], dtype),
+        key=(_STEP, method, server.name),
     )
 
 

@@ -54,6 +54,8 @@ class LinearTest(parameterized.TestCase):
         for set_to in ratio.assign, schedules.Adjustable:
             with self.assertRaisesRegex(ValueError, "value must be a number, got '0.1'"):
                 set_to("0.1")
+        ratio.assign(tf.constant(0.25))
+        self.assertEqual(_at(ratio, 0), 0.25)
 
     def test_it_is_a_value(self):
         schedule = schedules.Linear(1.0, 1.8, steps=20)

@@ -88,13 +88,13 @@ class Adjustable:
     """
 
     def __init__(self, value: float):
-        checks.number("value", value, "a number", lambda value: True)
+        _check_value(value)
         self._initial = value
         self._variable = None  # not made before the strategy, which must be first
 
     def assign(self, value: float) -> None:
         """Sets the value for the steps that follow; ValueError if it is no number."""
-        checks.number("value", value, "a number", lambda value: True)
+        _check_value(value)
         self._initial = value
         if self._variable is not None:
             self._variable.assign(value)
@@ -111,3 +111,8 @@ class Adjustable:
 
     def __repr__(self):
         return f"Adjustable({self._initial})"
+
+
+def _check_value(value):
+    if not tf.is_tensor(value):
+        checks.number("value", value, "a number", lambda value: True)

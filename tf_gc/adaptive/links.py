@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,14 @@ _RUN = 4
 _DEVIATION, _DEVIATION_OF_SHORT = 1.5, 4.0
 # Changes that short and long samples tell of within so many samples are one.
 _ONE_CHANGE = 64
+
+
+class _LongRow(NamedTuple):
+    """A row of long samples that told of a change."""
+
+    first: int  # as how many samples came before
+    last: float
+    bandwidth: float  # of the network before
 
 
 class LinkEstimator:
@@ -62,8 +71,7 @@ class LinkEstimator:
         # By size: how samples deviate, -1, 0 or 1, how many have done so in a row, and how many of
         # all came before the row began.
         self._rows = {}
-        # Of the last row of long samples: the first, the last, and the bandwidth before.
-        self._long_changed = 0, -math.inf, math.nan
+        self._last_long_row = _LongRow(0, -math.inf, math.nan)
 
     def add(self, samples: Iterable) -> None:
         """Takes samples, the oldest first.
@@ -107,16 +115,15 @@ class LinkEstimator:
         self._rows[key] = deviation, length + 1, first
         if deviation == 0 or length + 1 < _RUN:
             return False
-        since, changed, bandwidth = self._long_changed
-        is_one_change = self._count - changed <= _ONE_CHANGE
-        first_long = first
+        row, first_long = self._last_long_row, first
+        is_one_change = self._count - row.last <= _ONE_CHANGE
         if size > _SHORT:
-            before = bandwidth if is_one_change else self.network.bandwidth
-            self._long_changed = first, self._count, before
+            before = row.bandwidth if is_one_change else self.network.bandwidth
+            self._last_long_row = _LongRow(first, self._count, before)
         elif is_one_change:
             # Long samples told of the latency before short ones did, and not of the bandwidth.
-            first_long = since
-            self.network = dataclasses.replace(self.network, bandwidth=bandwidth)
+            first_long = row.first
+            self.network = dataclasses.replace(self.network, bandwidth=row.bandwidth)
         for window, oldest in (self._short, first), (self._long, first_long):
             while window and window[0][2] < oldest:
                 window.popleft()
