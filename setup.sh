@@ -55,8 +55,8 @@ if [ ${#packages[@]} -gt 0 ]; then
 fi
 
 if [ ! -x .venv/bin/pip ]; then  # or it was interrupted
-  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
-    fail "Python 3.10 or later is needed, and $python is $("$python" -V):" \
+  "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' ||
+    fail "Python 3.10 to 3.13 is needed, and $python is $("$python" -V):" \
       "name another one, as in PYTHON=python3.11 ./setup.sh"
   "$python" -m venv .venv
 fi

@@ -25,7 +25,7 @@ import tf_gc
 _COMPRESSORS = flags.DEFINE_multi_string(
     "compressor",
     ["none", "ThreeLC()", "Auto()"],
-    "One of tf_gc.compressors, with its hyper-parameters, or none; may be given several times.",
+    'What compresses, for instance "THC(bits=3)", auto, or none; may be given several times.',
 )
 _PARAMETERS = flags.DEFINE_multi_float("parameters", [0.1, 1], "Sizes of models, in millions.")
 _WARM_UP_STEPS = flags.DEFINE_integer("warm_up_steps", 8, "Steps that are not timed.")

@@ -18,7 +18,8 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string(
     "compressor",
     "ThreeLC()",
-    "What compresses the gradients: one of tf_gc.compressors, with its hyper-parameters, or none.",
+    'What compresses, for instance "THC(bits=3)", "DiLoCo(50, compression=ThreeLC())", '
+    "auto, or none.",
 )
 flags.DEFINE_integer("batch_size", 32, "Examples in a step of one worker.", lower_bound=1)
 flags.DEFINE_integer(

@@ -84,8 +84,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         `tf_gc.DiLoCo(...)`, "auto" for `tf_gc.Auto()`, or None.
 
     Raises:
-      ValueError: `compression` is something else, or None, a `tf_gc.DiLoCo`, or one with
-        other settings, on some workers alone.
+      ValueError: `compression` is something else; or some workers have None or a
+        `tf_gc.DiLoCo` and others have not, or have one with other settings; or they have
+        other versions of tf_gc or TensorFlow.
       tf.errors.DeadlineExceededError: some workers have not started in time.
     """
 
@@ -216,9 +217,14 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         Raises:
           RuntimeError: called outside `strategy.run`.
           ValueError: `reduce_op` is something else, or this is in a function with
-            jit_compile=True.
-          tf.errors.InvalidArgumentError: when the step is taken, with `tf_gc.DiLoCo`: a
-            variable is within a period of another list of variables.
+            jit_compile=True; or, before the first step, workers differ in compressor,
+            variables or `reduce_op`: the message names the worker and both values.
+          tf.errors.UnavailableError: (this and what follows when a step is taken) a worker
+            has died.
+          tf.errors.DeadlineExceededError: one does not come within `timeout_seconds`.
+          tf.errors.DataLossError: a message is damaged, or workers are in different steps.
+          tf.errors.InvalidArgumentError: with `tf_gc.DiLoCo`, a variable is within a period
+            of another list of variables.
         """
         replica_context = tf.distribute.get_replica_context()
         if replica_context is None or replica_context.strategy is not self:
@@ -342,7 +348,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 
     def _with_local_training(self, method):
         if self._local_training is None:
-            raise ValueError(f"{method} is of tf_gc.DiLoCo, which this strategy has not got")
+            raise ValueError(
+                f"{method} is for compression=tf_gc.DiLoCo(...), which this strategy does not "
+                "have: leave out the call"
+            )
         return self._local_training
 
     def _handles(self, gradient):

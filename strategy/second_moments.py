@@ -252,7 +252,7 @@ def warn_of_unknown(optimizer, grads_and_vars):
     if may_square(optimizer) and any(_expects(g, v) for g, v in grads_and_vars):
         _warn_once(
             "%s may square compressed gradients, which come late and in spikes, and so take steps "
-            "that are too small: use tf_gc.optimizers.Adam or another one of docs/adam.md",
+            "that are too small: use tf_gc.optimizers.Adam or another one there",
             type(optimizer).__name__,
         )
 

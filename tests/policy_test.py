@@ -147,7 +147,7 @@ class FromStringTest(parameterized.TestCase):
         self.assertEqual(tf_gc.compressors.from_string(text), compressor)
 
     @parameterized.parameters(
-        ("FourLC()", "'FourLC'"),
+        ("FourLC()", "'FourLC': choose from (?!.*OuterSGD).*, DiLoCo, auto, or none"),
         ("DiLoCo(compression=FourLC())", "'FourLC'"),
         ("TopK(0.1", "TopK"),
         ("TopK(ratio=2)", "ratio"),

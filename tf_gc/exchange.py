@@ -187,6 +187,9 @@ class Exchange:
           topology: "sharded" (every worker is the server of a part), "ring",
             "tree", or "torus" of so many `rows`.
           rows: the torus' number of rows.
+
+        Returns:
+          tensor of the dtype and shape of `values`.
         """
         from tf_gc import ops
 
@@ -254,19 +257,43 @@ class Exchange:
         )
 
     def sign_majority(self, packed: tf.Tensor, size: int) -> tf.Tensor:
-        """Returns the packed signs that at least half of the workers have."""
+        """Returns the packed signs that at least half of the workers have.
+
+        Args:
+          packed: uint8 [ceil(size / 8)], from `ops.sign_pack`.
+          size: the number of signs.
+
+        Returns:
+          uint8 [ceil(size / 8)].
+        """
         from tf_gc import ops
 
         return ops.exchange_sign_majority(packed, size, **self.arguments)
 
     def cascading_sign(self, values: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Adds up float32 [n] around a ring, cut to stochastic signs at every hop."""
+        """Adds up vectors around a ring, cut to stochastic signs at every hop.
+
+        Args:
+          values: float32 [n].
+          seed: from `seed(..., shared=True)`.
+
+        Returns:
+          float32 [n], the same on all workers.
+        """
         from tf_gc import ops
 
         return ops.exchange_cascading_sign(values, seed, **self.arguments)
 
     def all_gather(self, values: tf.Tensor) -> tf.Tensor:
-        """Returns the workers' tensors of one shape, stacked in the order of ranks."""
+        """Returns the workers' tensors of one shape, stacked in the order of ranks.
+
+        Args:
+          values: numeric tensor of the same shape on all workers.
+
+        Returns:
+          [N, *shape], of its dtype. Where sizes differ after all, the step is an
+          `InvalidArgumentError`.
+        """
         own = to_bytes(values)
         data, sizes = self._all_gather_bytes(own, own.shape[0])
         are_equal = tf.reduce_all(sizes == tf.size(own, sizes.dtype))
@@ -274,7 +301,11 @@ class Exchange:
         return from_bytes(data, values.dtype, tf.concat([[self.workers], tf.shape(values)], 0))
 
     def all_gather_unequal(self, values: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the workers' vectors, which may have different sizes: row r is of rank r."""
+        """Returns the workers' vectors, which may have different sizes: row r is of rank r.
+
+        A vector of more than 16 bytes for each value of the bucket and 64 KiB, or of 2^31 bytes,
+        makes the step an `InvalidArgumentError`.
+        """
         data, sizes = self._all_gather_bytes(to_bytes(values))
         lengths = sizes // values.dtype.size
         return tf.RaggedTensor.from_row_lengths(from_bytes(data, values.dtype, [-1]), lengths)
@@ -295,7 +326,10 @@ class Exchange:
         return last
 
     def broadcast(self, values: tf.Tensor, root: tf.Tensor) -> tf.Tensor:
-        """Returns the vector of the worker `root`, an int scalar; that of others is not sent."""
+        """Returns the vector of the worker `root`, an int scalar; that of others is not sent.
+
+        It has the limit of `all_gather_unequal`.
+        """
         from tf_gc import ops
 
         data = ops.exchange_broadcast(

@@ -85,7 +85,7 @@ def why_unavailable() -> str | None:
     if missing:
         return f"{' and '.join(missing)} not found: apt-get install iproute2"
     if os.geteuid() != 0:
-        return "network namespaces need root: run with sudo"
+        return 'network namespaces need root: run with sudo, as sudo "$(which tf_gc-launch)"'
     return None
 
 

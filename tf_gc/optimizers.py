@@ -26,7 +26,10 @@ def _make(name):
     from tf_gc.strategy import second_moments
 
     if name not in __dir__():
-        raise AttributeError(f"this Keras has no optimizer {name} that can do this")
+        raise AttributeError(
+            f"this Keras has no {name} that takes shared second moments; there are "
+            f"{', '.join(__dir__())}"
+        )
     base = getattr(tf.keras.optimizers, name)
     attributes = {
         "__doc__": base.__doc__,

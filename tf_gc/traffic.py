@@ -271,7 +271,10 @@ class ServerTraffic:
             "second_moment_bits_per_value_pushed": self.second_moment_bits_per_value_pushed,
             "bits_per_value_pulled": self.bits_per_value_pulled,
             "ratio": self.ratio,
-            "variables": [dataclasses.asdict(variable) for variable in self.variables],
+            "variables": [
+                {**dataclasses.asdict(v), "bits_per_value_pushed": v.bits_per_value_pushed}
+                for v in self.variables
+            ],
         }
 
     def __str__(self):

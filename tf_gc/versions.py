@@ -54,6 +54,9 @@ def show_versions() -> None:
 
 def main(argv: Sequence[str]) -> int:
     """The subcommand of tf_gc-launch; returns the exit code."""
+    if len(argv) == 2 and argv[1] in ("-h", "--help", "--helpfull"):
+        print("usage: tf_gc-launch versions\n\nPrints what a bug report needs.")
+        return 0
     if len(argv) > 1:
         print(f"tf_gc-launch versions: unexpected argument: {argv[1]}", file=sys.stderr)
         return 2

@@ -1,10 +1,10 @@
 """Measures the links between all workers of a cluster, and prints them as a table.
 
     tf_gc-launch --workers 4 probe
-    sudo tf_gc-launch --workers 4 --bandwidth 100mbit probe
+    tf_gc-launch --hosts a,b probe
 
-On several machines, run it on all of them, each with its TF_CONFIG, as for tf.distribute's own
-strategies:
+Where something else starts processes, run it on all machines, each with its TF_CONFIG, as for
+tf.distribute's own strategies:
 
     TF_CONFIG='{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]},
                 "task": {"type": "worker", "index": 0}}' python -m tf_gc.adaptive.probe

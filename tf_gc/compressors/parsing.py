@@ -1,6 +1,7 @@
 """Compressors as text, for command lines."""
 
 import ast
+import inspect
 from typing import TYPE_CHECKING
 
 from tf_gc.compressors.compressor import Compressor
@@ -48,7 +49,8 @@ def _evaluate(expression, classes):
         return _literal(expression)
     name = ast.unparse(expression.func)
     if name not in classes:
-        raise ValueError(f"no compressor {name!r}: choose from {', '.join(classes)}, or none")
+        choices = [n for n, c in classes.items() if n != "OuterSGD" and not inspect.isabstract(c)]
+        raise ValueError(f"no compressor {name!r}: choose from {', '.join(choices)}, auto, or none")
     positional = [_evaluate(argument, classes) for argument in expression.args]
     named = {k.arg: _evaluate(k.value, classes) for k in expression.keywords}
     return classes[name](*positional, **named)

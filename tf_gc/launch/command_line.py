@@ -60,9 +60,9 @@ examples:
   tf_gc-launch --workers 2 --ps 1 train.py
   tf_gc-launch --hosts machine1,machine2 --port 2222 train.py
   tf_gc-launch --workers 4 --gpus_per_worker 2 train.py
-  sudo tf_gc-launch --workers 4 --bandwidth 100mbit --latency 5ms train.py --epochs 3
-  sudo tf_gc-launch --workers 4 --link_changes links.csv train.py --epochs 3
-  sudo tf_gc-launch --workers 4 --bandwidth 100mbit probe
+  sudo "$(which tf_gc-launch)" --workers 4 --bandwidth 100mbit --latency 5ms train.py --epochs 3
+  sudo "$(which tf_gc-launch)" --workers 4 --link_changes links.csv train.py --epochs 3
+  sudo "$(which tf_gc-launch)" --workers 4 --bandwidth 100mbit probe
   tf_gc-launch --hosts machine1,machine2 probe
   tf_gc-launch report run.json
   tf_gc-launch versions
@@ -84,14 +84,14 @@ class _Subcommand(NamedTuple):
 
 _SUBCOMMANDS = {
     "probe": _Subcommand(
-        "[flags] probe",
+        "[flags] probe [--timeout_seconds 60]",
         "measures the links between the workers, and prints their latencies and bandwidths",
         "tf_gc.adaptive.probe",
         on_workers=True,
     ),
     "report": _Subcommand(
         "report [--output run.png] run.json",
-        "draws what an adaptive run did, of which it has written run.json",
+        "draws what a run did, from the file of tf_gc.Auto(record=...)",
         "tf_gc.launch.report",
         on_workers=False,
     ),

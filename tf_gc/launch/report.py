@@ -17,9 +17,10 @@ _USAGE = """\
 usage: tf_gc-launch report [--output run.png] run.json
 
 Draws what an adaptive run did: latency, bandwidth, choices, ratio, gain and step time over the
-steps, and the share of steps with each choice and ratio. run.json is the record that the strategy
-writes; it may be read while the run goes on. The figure goes to --output, by default to the file
-of the same name that ends in .png, and a summary to the terminal. Needs matplotlib.
+steps, and the share of steps with each choice and ratio. run.json is what a training with
+compression=tf_gc.Auto(record="run.json") writes on worker 0; it may be read while the run goes on.
+The figure goes to --output, by default to the file of the same name that ends in .png, and a
+summary to the terminal. Needs matplotlib.
 """
 _MISSING = "the figure needs matplotlib: pip install 'tf-gc[report]'"
 
