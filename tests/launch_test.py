@@ -246,7 +246,11 @@ class CommandLineTest(_LaunchTest):
             "module, -m",
         ):
             self.assertIn(f"\n  --{flag}\n", result.stdout.decode())
-        for subcommand in ("[flags] probe", "report [--output run.png] run.json", "versions"):
+        for subcommand in (
+            "[flags] probe [--timeout_seconds 60]",
+            "report [--output run.png] run.json",
+            "versions",
+        ):
             self.assertIn(f"tf_gc-launch {subcommand}\n", result.stdout.decode())
 
     @parameterized.parameters("probe", "report", "versions")
