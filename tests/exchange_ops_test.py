@@ -63,6 +63,11 @@ class ThreeLcInUnitsTest(parameterized.TestCase):
                 np.testing.assert_array_equal(one[0][i], other[0][i])
                 np.testing.assert_array_equal(one[1][i], other[1][i])
 
+    def test_the_gradients_memory_becomes_the_residuals_and_that_becomes_the_sums(self):
+        # So much memory is the kernel's, and comes and goes.
+        for fresh in shared_cluster(_WORKERS).run(programs.fresh_tensors, 12 << 20):
+            self.assertBetween(fresh, 1.9, 2.5)
+
     @parameterized.parameters(0.0, float("inf"), float("nan"))
     def test_a_unit_that_is_none_is_refused(self, unit):
         columns = list(np.linspace(0.1, 10, 48))

@@ -5,6 +5,7 @@ Every function runs in all workers at the same time, and returns plain values.
 
 import itertools
 import pathlib
+import resource
 
 import numpy as np
 import tensorflow as tf
@@ -107,6 +108,36 @@ def three_lc_in_units(row_units, column_units, eager=False, scale="max", known=F
 
     reduced = group.run(body, eager)
     return [x.numpy() for x in reduced], [x.numpy() for x in residuals]
+
+
+def fresh_tensors(size):
+    """Returns of how many float32 tensors of `size` a step with 3LC takes fresh pages.
+
+    Two are the gradients, which nothing else needs.
+    """
+    group = _Group()
+    with tf.device(group.device):
+        residuals = [tf.Variable(tf.zeros([size])) for _ in range(2)]
+        values = tf.random.stateless_normal([size], [1, rank()])
+
+    @tf.function
+    def step():
+        reduced = tf_gc.ops.three_lc_all_reduce(
+            [2.0 * values, 3.0 * values],
+            [residual.handle for residual in residuals],
+            1.0,
+            **group.arguments,
+        )
+        return reduced[0][0] + reduced[1][0]
+
+    def faults():
+        with tf.device(group.device):
+            step().numpy()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+    pages = 4 * size / resource.getpagesize()
+    seen = [faults() for _ in range(8)]
+    return float(np.median(np.diff(seen[2:]))) / pages
 
 
 def all_gather(sizes, eager=False):

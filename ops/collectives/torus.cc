@@ -61,11 +61,11 @@ class TorusExchange {
       results_[piece] = exchange_.Encode(exchange_.result(), *piece);
     }
     TF_GC_RETURN_IF_ERROR(exchange_.hop().Commit());
-    TF_GC_RETURN_IF_ERROR(AllGather(column_));
-    TF_GC_RETURN_IF_ERROR(AllGather(row_));
-    for (const auto& [piece, message] : results_) {
-      TF_GC_RETURN_IF_ERROR(exchange_.Decode(*piece, message));
-    }
+    TF_GC_RETURN_IF_ERROR(AllGather(column_, [](const Pieces&) {
+      return absl::OkStatus();  // the row gets these, too
+    }));
+    TF_GC_RETURN_IF_ERROR(
+        AllGather(row_, [&](const Pieces& sent) { return Decode(sent); }));
     return exchange_.Flush();
   }
 
@@ -105,17 +105,28 @@ class TorusExchange {
                    exchange_.Encode(own, piece));
   }
 
-  // Every member begins with the results of its segment.
-  absl::Status AllGather(const Ring& ring) {
-    for (int step = 0; step + 1 < ring.size(); ++step) {
-      for (const Piece* const piece : ring.behind(step)) {
+  // Every member begins with the results of its segment. Calls use(segment)
+  // while the next segment is on its way.
+  template <typename Use>
+  absl::Status AllGather(const Ring& ring, const Use& use) {
+    for (int step = 1; step < ring.size(); ++step) {
+      for (const Piece* const piece : ring.behind(step - 1)) {
         exchange_.Send({ring.next()}, Content::kResult, *piece,
                        results_.at(piece));
       }
-      for (const Piece* const piece : ring.behind(step + 1)) {
+      TF_GC_RETURN_IF_ERROR(use(ring.behind(step - 1)));
+      for (const Piece* const piece : ring.behind(step)) {
         TF_GC_RETURN_IF_ERROR(
             exchange_.Take(ring.previous(), *piece, &results_[piece]));
       }
+    }
+    return use(ring.behind(ring.size() - 1));
+  }
+
+  absl::Status Decode(const Pieces& pieces) {
+    for (const Piece* const piece : pieces) {
+      TF_GC_RETURN_IF_ERROR(exchange_.Decode(*piece, results_.at(piece)));
+      results_.erase(piece);
     }
     return absl::OkStatus();
   }

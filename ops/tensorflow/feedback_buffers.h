@@ -163,8 +163,8 @@ class FeedbackBuffers {
       *values = gradient.flat<float>().data();
       std::unique_ptr<tensorflow::Tensor> forwarded = context_->forward_input(
           i, tensorflow::OpKernelContext::Params::kNoReservation,
-          tensorflow::DT_FLOAT, gradient.shape(), tensorflow::HOST_MEMORY,
-          tensorflow::AllocatorAttributes());
+          tensorflow::DT_FLOAT, gradient.shape(),
+          context_->input_memory_type(i), tensorflow::AllocatorAttributes());
       if (forwarded != nullptr && forwarded->IsAligned()) {
         new_residual = *forwarded;
         return absl::OkStatus();

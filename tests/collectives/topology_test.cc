@@ -1,5 +1,6 @@
 #include "ops/collectives/topology.h"
 
+#include <atomic>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -122,6 +123,45 @@ TEST(TopologyTest, AllReduceRefusesRowsThatMakeNoTorusOfTheRanks) {
                   "rows must divide the number of workers, 2, got 3");
   ExpectIsInvalid(AllReduceUnsent(&hop, {TopologyKind::kTree, 2}),
                   "rows must be 1");
+}
+
+// Counts what it decodes.
+class DecodeCounter : public ExactHop {
+ public:
+  DecodeCounter(float* values, std::atomic<int>* decoded)
+      : ExactHop({Exact<float>{values, values}}), decoded_(*decoded) {}
+
+  absl::Status Decode(const Piece& piece, const uint8_t* body,
+                      int64_t size) override {
+    ++decoded_;
+    return ExactHop::Decode(piece, body, size);
+  }
+
+ private:
+  std::atomic<int>& decoded_;
+};
+
+TEST(TopologyTest, RingDecodesEachResultBeforeItSendsTheNextOneOn) {
+  constexpr int kRanks = 4;
+  std::atomic<int> decoded[kRanks] = {};
+  int sent[kRanks] = {};
+  InProcessNetwork network(kRanks);
+  network.SetFault([&](Transfer* transfer) {
+    const bool is_result = transfer->tag.substr(0, 4) == "sum:";
+    const bool is_rest = transfer->tag.find("rest") != std::string::npos;
+    if (!is_result || is_rest) return;
+    EXPECT_GE(decoded[transfer->source], sent[transfer->source]++);
+  });
+  RunRanks(kRanks, &network, [&](int rank) {
+    std::vector<float> values(kRanks * BucketLayout::kAlignment);
+    DecodeCounter hop(values.data(), &decoded[rank]);
+    return AllReduce({static_cast<int64_t>(values.size())}, 0,
+                     network.transport(rank), &hop, kRing);
+  });
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(sent[rank], kRanks - 1);
+    EXPECT_EQ(decoded[rank], kRanks);
+  }
 }
 
 TEST(TopologyTest, FewBytesTakeATreeWhereTheHopRunsOnOne) {
