@@ -244,6 +244,13 @@ class FailureTest(parameterized.TestCase):
             self.assertIsInstance(error, tf.errors.OpError)
             self.assertIn("codec", error.message)
 
+    def test_messages_that_memory_does_not_suffice_for_are_resource_exhausted(self):
+        with Cluster(2) as cluster:
+            errors = cluster.outcomes(programs.gather_more_than_memory_holds)
+        self.assertIsInstance(errors[0], tf.errors.ResourceExhaustedError)
+        for error in errors:
+            self.assertIn("no memory", error.message)
+
     def test_a_worker_that_does_not_come_is_deadline_exceeded(self):
         with Cluster(3) as cluster:
             errors = cluster.outcomes(programs.one_never_comes, 2, 5.0)

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_gc
+from tests import testing
 
 _GROUP_KEY = 0x7467_6378  # of these tests alone
 
@@ -138,6 +139,14 @@ def fresh_tensors(size):
     pages = 4 * size / resource.getpagesize()
     seen = [faults() for _ in range(8)]
     return float(np.median(np.diff(seen[2:]))) / pages
+
+
+def gather_more_than_memory_holds():
+    group = _Group()
+    with tf.device(group.device):
+        own = tf.zeros([256 << 20], tf.uint8)
+        with testing.limited_memory(64 << 20):
+            tf_gc.ops.exchange_all_gather(own, **group.arguments)
 
 
 def all_gather(sizes, eager=False):

@@ -1,7 +1,10 @@
 """What the tests of ops and of NumPy functions share."""
 
+import contextlib
 import json
 import os
+import pathlib
+import resource
 
 import hypothesis
 import numpy as np
@@ -21,6 +24,19 @@ def golden(name):
     """The content of tests/golden/<name>.json."""
     with open(os.path.join(_GOLDEN, name + ".json"), encoding="utf-8") as file:
         return json.load(file)
+
+
+@contextlib.contextmanager
+def limited_memory(room):
+    """A context in which the process gets at most `room` more bytes of memory."""
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    most = pages * resource.getpagesize() + room
+    resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def gaussian(shape, seed=0):

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "ops/collectives/wait_clock.h"
 #include "ops/wire/checksum.h"
+#include "ops/wire/status.h"
 
 namespace tf_gc {
 namespace {
@@ -36,14 +37,6 @@ Bytes Part(const Bytes& message, int64_t opening, int64_t part) {
                        std::min(Mailbox::kPartSize, message.size() - begin));
 }
 
-// The first `size` bytes of a message, zeros behind its end.
-Bytes Opening(const Bytes& message, int64_t size) {
-  if (message.size() >= size) return message.Slice(0, size);
-  const Bytes filled(size);
-  std::memcpy(filled.data(), message.data(), message.size());
-  std::memset(filled.data() + message.size(), 0, size - message.size());
-  return filled;
-}
 
 // What history calls a message.
 SizeHistory::Message MessageOf(const Header& header, int peer, bool is_sent) {
@@ -54,13 +47,25 @@ SizeHistory::Message MessageOf(const Header& header, int peer, bool is_sent) {
   return {header.codec, header.phase, header.piece, peer, is_sent};
 }
 
-// A buffer of a size that a peer has named; of none if there is no memory.
+// A buffer; of none if there is no memory, as for a size that a peer has named.
 absl::Status Allocate(int64_t size, Bytes* bytes) try {
   *bytes = Bytes(size);
   return absl::OkStatus();
 } catch (const std::bad_alloc&) {
   return absl::ResourceExhaustedError(
       absl::StrCat("no memory for a message of ", size, " bytes"));
+}
+
+// The first `size` bytes of a message, zeros behind its end.
+absl::Status Open(const Bytes& message, int64_t size, Bytes* opening) {
+  if (message.size() >= size) {
+    *opening = message.Slice(0, size);
+    return absl::OkStatus();
+  }
+  TF_GC_RETURN_IF_ERROR(Allocate(size, opening));
+  std::memcpy(opening->data(), message.data(), message.size());
+  std::memset(opening->data() + message.size(), 0, size - message.size());
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -116,7 +121,10 @@ void Mailbox::SendNow(const Outgoing& outgoing) {
   for (const int peer : peers) {
     const SizeHistory::Message sent = MessageOf(header, peer, true);
     const int64_t size = OpeningSize(sent);
-    if (opening.size() != size) opening = Opening(message, size);
+    if (opening.size() != size) {
+      const absl::Status status = Open(message, size, &opening);
+      if (!status.ok()) return Fail(status);
+    }
     {
       std::lock_guard<std::mutex> lock(mutex_);
       sizes_[sent] = message.size();

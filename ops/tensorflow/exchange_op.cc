@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -179,6 +180,14 @@ absl::Status ExchangeOp::ResolveGroup(OpKernelContext* context,
   return status;
 }
 
+// On a thread of the runtime, where nobody catches what is thrown.
+absl::Status ExchangeOp::RunWithinMemory(OpKernelContext* context,
+                                         Session* session) try {
+  return Run(context, session);
+} catch (const std::bad_alloc&) {
+  return absl::ResourceExhaustedError("no memory for an exchange's messages");
+}
+
 absl::Status ExchangeOp::RunInGroup(OpKernelContext* context,
                                     const tensorflow::CollGroupParams& group,
                                     Bucket* bucket) {
@@ -215,7 +224,7 @@ absl::Status ExchangeOp::RunInGroup(OpKernelContext* context,
                      static_cast<uint32_t>(bucket->traffic().exchanges),
                      &mailbox, Traffic(bucket->variables())};
   session.traffic.exchanges = 1;
-  const absl::Status status = Run(context, &session);
+  const absl::Status status = RunWithinMemory(context, &session);
   // Before the mailbox cancels what is under way: peers learn of the error.
   // Also of one that is the end of this worker's step alone: what was sent of
   // the step cannot be taken back.

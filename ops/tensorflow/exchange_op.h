@@ -58,6 +58,8 @@ class ExchangeOp : public tensorflow::AsyncOpKernel {
   absl::Status RunInGroup(tensorflow::OpKernelContext* context,
                           const tensorflow::CollGroupParams& group,
                           Bucket* bucket);
+  absl::Status RunWithinMemory(tensorflow::OpKernelContext* context,
+                               Session* session);
 
   int group_key_;
   int group_size_;

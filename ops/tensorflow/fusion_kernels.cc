@@ -357,6 +357,9 @@ class StoreResidualsOp : public OpKernel {
           values + first, before[v].flat<float>().data() + segment.begin,
           segment.length, after[v].flat<float>().data() + segment.begin);
     });
+    for (size_t v = 0; v < sizes.size(); ++v) {
+      if (!is_kept[v]) *variables[v]->tensor() = after[v];
+    }
   }
 
  private:
@@ -432,21 +435,18 @@ class StoreResidualsOp : public OpKernel {
     return true;
   }
 
-  // Who has read the variable keeps what it has read: then a fresh buffer takes
-  // the place of the variable's.
+  // Who has read the variable keeps what it has read: then a fresh buffer is to
+  // take the place of the variable's.
   static absl::Status PrepareToWrite(OpKernelContext* context, Var* variable,
                                      Tensor* before, Tensor* after) {
-    Tensor* const tensor = variable->tensor();
+    const Tensor& tensor = *variable->tensor();
     const bool is_shared =
-        variable->copy_on_read_mode || !tensor->RefCountIsOne();
-    *before = *tensor;
+        variable->copy_on_read_mode || !tensor.RefCountIsOne();
+    *before = tensor;
     if (is_shared) {
-      TF_RETURN_IF_ERROR(
-          context->allocate_temp(DT_FLOAT, tensor->shape(), after));
-      *tensor = *after;
-    } else {
-      *after = *tensor;
+      return context->allocate_temp(DT_FLOAT, tensor.shape(), after);
     }
+    *after = tensor;
     return absl::OkStatus();
   }
 };

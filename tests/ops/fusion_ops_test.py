@@ -1,6 +1,8 @@
 """tf_gc.ops: gradients fused into one vector and back, eagerly and in a tf.function."""
 
 import itertools
+import os
+import unittest
 
 import hypothesis
 import numpy as np
@@ -344,6 +346,20 @@ class StoreResidualsTest(OpTestCase):
         del before, after, read
         store(tf.constant([5.0, 6.0]))
         self.assertEqual(residual.numpy().tolist(), [5, 6])
+
+    @unittest.skipIf("asan" in os.environ.get("LD_PRELOAD", ""), "it ends the program")
+    def test_where_memory_does_not_suffice_all_variables_keep_what_they_have(self):
+        residuals = [tf.Variable(tf.ones([size])) for size in (1 << 10, 64 << 20)]
+        read = [residual.read_value() for residual in residuals]  # so that they need new memory
+        vector = tf.zeros([(1 << 10) + (64 << 20)])
+        with (
+            self.assertRaises(tf.errors.ResourceExhaustedError),
+            testing.limited_memory(64 << 20),
+        ):
+            ops.store_residuals(vector, handles(residuals), [True, True])
+        for residual in residuals:
+            self.assertTrue(np.all(residual.numpy() == 1))
+        del read
 
     def test_a_variable_does_not_share_the_vector(self):
         residual, vector = tf.Variable([1.0, 2.0]), tf.constant([3.0, 4.0])
