@@ -19,9 +19,9 @@ constexpr int64_t kMaxDoublingBytes = int64_t{1} << 16;
 using PartSize = uint32_t;
 int64_t MaxPartBytes(int64_t max_bytes) { return sizeof(PartSize) + max_bytes; }
 
-absl::Status GatherDirectly(const Bytes& own, int rank, int ranks,
-                            uint32_t round, int64_t max_bytes, Mailbox* mailbox,
-                            std::vector<Bytes>* gathered) {
+absl::Status GatherDirectly(const uint8_t* data, int64_t size, int rank,
+                            int ranks, uint32_t round, int64_t max_bytes,
+                            Mailbox* mailbox, std::vector<Bytes>* gathered) {
   const auto from = [&](int origin) {
     return PlainMessage(Phase::kContribution, origin, round, max_bytes);
   };
@@ -31,8 +31,8 @@ absl::Status GatherDirectly(const Bytes& own, int rank, int ranks,
 
   for (const int peer : peers) from(peer).Expect(peer, mailbox);
   Bytes message;
-  TF_GC_RETURN_IF_ERROR(
-      from(rank).Make(own.data(), own.size(), *mailbox, &message));
+  TF_GC_RETURN_IF_ERROR(from(rank).Make(data, size, *mailbox, &message));
+  (*gathered)[rank] = PlainMessage::Body(message);
   from(rank).Send(peers, message, mailbox);
   for (const int peer : peers) {
     TF_GC_RETURN_IF_ERROR(from(peer).Take(peer, mailbox, &message));
@@ -77,8 +77,8 @@ absl::Status Split(Bytes body, int count, int64_t max_bytes,
 // 2^h before it, and so gets those of the 2^h after them: "Efficient Algorithms
 // for All-to-All Communications in Multiport Message-Passing Systems", Bruck et
 // al., IEEE Transactions on Parallel and Distributed Systems, 1997, section 4.
-absl::Status GatherByDoubling(const Bytes& own, int rank, int ranks,
-                              uint32_t round, int64_t max_bytes,
+absl::Status GatherByDoubling(const uint8_t* data, int64_t size, int rank,
+                              int ranks, uint32_t round, int64_t max_bytes,
                               Mailbox* mailbox, std::vector<Bytes>* gathered) {
   struct Hop {
     int distance;  // and the number of parts that are there
@@ -100,6 +100,8 @@ absl::Status GatherByDoubling(const Bytes& own, int rank, int ranks,
 
   for (const Hop& hop : hops)
     from(source(hop), hop).Expect(source(hop), mailbox);
+  const Bytes own(size);
+  std::copy_n(data, size, own.data());
   std::vector<Bytes> parts = {own};  // of this rank, and of those after it
   for (const Hop& hop : hops) {
     const Bytes body = Join({parts.begin(), parts.begin() + hop.count});
@@ -123,13 +125,10 @@ absl::Status AllGather(const uint8_t* data, int64_t size, int rank, int ranks,
                        uint32_t round, Mailbox* mailbox,
                        std::vector<Bytes>* gathered, int64_t max_bytes) {
   TF_GC_RETURN_IF_ERROR(PlainMessage::CheckSize(size, max_bytes));
-  const Bytes own(size);
-  std::copy_n(data, size, own.data());
   gathered->resize(ranks);
-  (*gathered)[rank] = own;
   const bool is_small = ranks * MaxPartBytes(max_bytes) <= kMaxDoublingBytes;
   return (is_small ? GatherByDoubling : GatherDirectly)(
-      own, rank, ranks, round, max_bytes, mailbox, gathered);
+      data, size, rank, ranks, round, max_bytes, mailbox, gathered);
 }
 
 }  // namespace tf_gc

@@ -1,8 +1,10 @@
 #include "ops/tensorflow/collective_transport.h"
 
-#include <algorithm>
+#include <map>
+#include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -46,14 +48,19 @@ std::shared_ptr<Tensor> AsTensor(const Bytes& bytes) {
 }
 
 // The runtime orders members by name, which puts task 10 before task 2.
-bool InTaskOrder(const CollGroupMember& a, const CollGroupMember& b) {
-  const auto key = [](const CollGroupMember& member) {
+std::vector<CollGroupMember> InTaskOrder(
+    const std::vector<CollGroupMember>& members) {
+  using Place = std::tuple<std::string, int, int, std::string, int>;
+  std::map<Place, const CollGroupMember*> places;
+  for (const CollGroupMember& member : members) {
     DeviceNameUtils::ParsedName name;
     DeviceNameUtils::ParseFullName(member.device.name(), &name);
-    return std::make_tuple(name.job, name.replica, name.task, name.type,
-                           name.id);
-  };
-  return key(a) < key(b);
+    places[Place(name.job, name.replica, name.task, name.type, name.id)] =
+        &member;
+  }
+  std::vector<CollGroupMember> ordered;
+  for (const auto& [place, member] : places) ordered.push_back(*member);
+  return ordered;
 }
 
 // Whether the runtime says that the two ends of a transfer do not agree.
@@ -69,8 +76,7 @@ CollectiveTransport::CollectiveTransport(
     : remote_access_(context->collective_executor()->remote_access()),
       device_(static_cast<tensorflow::Device*>(context->device())),
       exchange_(exchange),
-      members_(group.members) {
-  std::sort(members_.begin(), members_.end(), InTaskOrder);
+      members_(InTaskOrder(group.members)) {
   for (size_t i = 0; i < members_.size(); ++i) {
     if (members_[i].device.name() == device_->name()) rank_ = i;
   }
