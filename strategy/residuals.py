@@ -48,6 +48,7 @@ class Residuals(internals.Trackable):
         self._maybe_initialize_trackable()
         self._fresh = []  # names that were new after a restore
         self._reported = None  # the last restoration whose residuals were all looked for
+        self._read = {}  # place in a checkpoint, of what waits for its slot -> a variable with it
         self._awaited = {}  # what `adopt` was given for slots that are not made yet
         self._has_reported_unused = False
         self._has_reduced = False
@@ -253,7 +254,16 @@ class Residuals(internals.Trackable):
     def _trackable_children(self, save_type=internals.SaveType.CHECKPOINT, **kwargs):
         self._collect_garbage()
         children = super()._trackable_children(save_type, **kwargs)
-        return {**children, **self._saved}
+        return {**children, **self._unmade(), **self._saved}
+
+    def _unmade(self):
+        """Returns what was restored for slots that are not made yet, for the next checkpoint."""
+        waiting = {name: found[-1] for name, found in self._deferred_dependencies.items()}
+        self._read = {
+            place: self._read[place] if place in self._read else internals.read_variable(place)
+            for place in waiting.values()
+        }
+        return {name: self._read[place] for name, place in waiting.items()}
 
     def _lookup_dependency(self, name, cached_dependencies=None):
         self._report_unused()  # this is what restoring a residual begins with

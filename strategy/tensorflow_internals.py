@@ -97,7 +97,8 @@ from tensorflow.python.saved_model.save_context import in_save_context
 
 # 2.17 to 2.21; overridden: _trackable_children, _lookup_dependency, _serialize_to_tensors,
 # _restore_from_tensors; used: _track_trackable, _handle_deferred_dependencies,
-# _deferred_dependencies, _update_uid, _maybe_initialize_trackable.
+# _deferred_dependencies, _update_uid, _maybe_initialize_trackable; value_tensors of the
+# positions in the third.
 from tensorflow.python.trackable.base import VARIABLE_VALUE_KEY, SaveType, Trackable
 
 
@@ -141,6 +142,12 @@ def check_not_compiled(message):
     """
     if is_compiled():
         raise ValueError(message)
+
+
+def read_variable(position):
+    """Returns a variable with what a checkpoint has at a position."""
+    [value] = position.value_tensors().values()
+    return ResourceVariable(value, trainable=False)
 
 
 def call_only_replica(extended, replica, fn, args, kwargs):

@@ -778,6 +778,20 @@ def restore(directory, saved_by):
     return _residual(strategy, variable)
 
 
+def save_again(directory, saved_by):
+    """Restores and saves before any slot is made; returns what both files have."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    saved = tf.train.Checkpoint(residuals=strategy.residuals)
+    paths = f"{directory}/{saved_by}/checkpoint", f"{directory}/{rank()}/again"
+    saved.read(paths[0])
+    for _ in range(2):
+        saved.write(paths[1])
+    return [
+        {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+        for reader in map(tf.train.load_checkpoint, paths)
+    ]
+
+
 def restore_alone(directory, saved_by, values, are_rows=False):
     """Reduces equal values after a restart; returns the sums, the residual, and what is logged."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())

@@ -488,6 +488,17 @@ class CheckpointTest(parameterized.TestCase):
         self.assertGreater(np.abs(sum(saved)).max(), 0)
         np.testing.assert_allclose(sum(restored), sum(saved), atol=1e-5)
 
+    @parameterized.parameters(1, 2)
+    def test_what_waits_for_a_slot_is_saved_again(self, restored_by):
+        with tempfile.TemporaryDirectory() as directory:
+            shared_cluster(2).run(programs.checkpoint, directory, 3)
+            for before, after in shared_cluster(restored_by).run(programs.save_again, directory, 0):
+                graph = "_CHECKPOINTABLE_OBJECT_GRAPH"
+                self.assertGreater(len(before), 2)
+                self.assertCountEqual(before, after)
+                for name in before.keys() - {graph}:
+                    np.testing.assert_array_equal(before[name], after[name])
+
     @parameterized.parameters(False, True)
     def test_one_worker_alone_delivers_what_more_of_them_have_left(self, are_rows):
         with tempfile.TemporaryDirectory() as directory:

@@ -37,7 +37,6 @@ Bytes Part(const Bytes& message, int64_t opening, int64_t part) {
                        std::min(Mailbox::kPartSize, message.size() - begin));
 }
 
-
 // What history calls a message.
 SizeHistory::Message MessageOf(const Header& header, int peer, bool is_sent) {
   if (header.phase == Phase::kSum) {
