@@ -160,10 +160,10 @@ def _with_paths(grads_and_vars, optimizer):
     return [(gradient, known.get(id(v), v)) for gradient, v in grads_and_vars]
 
 
-# Used here are, in Keras 3.15: _initial_epoch of a model, _enumerate_iterator and _num_batches of
-# an epoch iterator; in tf_keras 2.21: _train_counter, _training_state, _flatten_layers of a model,
-# _random_generator of a layer, _generator of that, _model, _dataset, _initial_step and
-# _inferred_steps of a data handler.
+# Used here are, in Keras 3.15: _initial_epoch of a model, _enumerate_iterator, _num_batches and
+# _distributed_dataset of an epoch iterator; in tf_keras 2.21: _train_counter, _training_state,
+# _flatten_layers of a model, _random_generator of a layer, _generator of that, _model, _dataset,
+# _initial_step and _inferred_steps of a data handler.
 def training_state(model):
     """Returns what is saved of a compiled model, by name: see `tf.train.Checkpoint`; and variables.
 
@@ -209,11 +209,21 @@ def resume(model, epoch, batch):
     if batch:
         # That of `fit`: those of evaluations before have ended.
         *_, iterator = filter(None, (made() for made in _epoch_iterators[model]))
-        if batch == (iterator.steps_per_epoch or iterator._num_batches):
-            epoch += 1  # an epoch without steps would have no logs
-        else:
+        if _has_rest(iterator, batch):
             _begin_epoch_at(iterator, batch)
+        else:
+            epoch += 1  # an epoch without steps would have no logs
     model._initial_epoch = epoch
+
+
+def _has_rest(epoch_iterator, batch):
+    """Whether an epoch of Keras 3's `TFEpochIterator` has more batches than that."""
+    count = epoch_iterator.steps_per_epoch or epoch_iterator._num_batches
+    if count:
+        return batch < count
+    batches = iter(epoch_iterator._distributed_dataset)
+    _leave_out(batch, batches)
+    return next(batches, None) is not None
 
 
 def forget_resumption(model):

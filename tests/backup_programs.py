@@ -135,6 +135,7 @@ def fit(
     is_size_known=True,
     evaluates=False,
     several_optimizers=False,
+    steps_per_execution=1,
     **backup_arguments,
 ):
     """Trains with backups; returns what it ends with.
@@ -150,9 +151,11 @@ def fit(
       is_size_known: whether the dataset knows how many batches it has.
       evaluates: whether a callback in front of that of the backups evaluates the model.
       several_optimizers: whether parameters have optimizers of their own.
+      steps_per_execution: of Keras 3.
       **backup_arguments: of the callback.
     """
     strategy, model = make_model(compression, seed, several_optimizers)
+    model.steps_per_execution = steps_per_execution
     steps, logs = [], []
     callback = tf.keras.callbacks.LambdaCallback
     callbacks = [

@@ -115,16 +115,24 @@ class RestartTest(_BackupTest):
         expected = uninterrupted({}, tf_gc.ThreeLC(), workers=1, several_optimizers=True)
         self.check_same_end(results, expected, (1, 1))
 
-    def test_it_goes_on_behind_the_last_batch_of_a_dataset_of_unknown_size(self):
-        """Of tf_keras, where each worker gets half of every batch, and so twice as many."""
-        batches = 2 * programs.BATCHES
+    @_both_keras
+    def test_it_goes_on_behind_the_last_batch_of_a_dataset_of_unknown_size(self, **environment):
+        batches = 2 * programs.BATCHES  # as each worker gets half of every batch
         kwargs = {"save_freq": batches, "is_size_known": False}
         arguments = (self.directory, tf_gc.ThreeLC())
-        interrupted(_LEGACY_KERAS, programs.fit, *arguments, (0, 1, 2), **kwargs)
-        for result in shared_cluster(2, **_LEGACY_KERAS).run(
+        interrupted(environment, programs.fit, *arguments, (0, 1, 2), **kwargs)
+        for result in shared_cluster(2, **environment).run(
             programs.fit, *arguments, seed=1, **kwargs
         ):
             self.assertEqual(result["steps"], [(e, b) for e in (1, 2) for b in range(batches)])
+            self.assertEqual(result["logs"], [(1, True), (2, True)])
+
+    def test_it_goes_on_behind_a_last_execution_that_goes_beyond_the_epoch(self):
+        kwargs = {"save_freq": programs.BATCHES + 1, "steps_per_execution": 3}
+        arguments = (self.directory, tf_gc.ThreeLC())
+        interrupted({}, programs.fit, *arguments, (0, 1, 2), **kwargs)
+        for result in shared_cluster(2).run(programs.fit, *arguments, seed=1, **kwargs):
+            self.assertEqual(result["logs"], [(1, True), (2, True)])
 
     @some_of(
         (tf_gc.DiLoCo(inner_steps=4, compression=tf_gc.ThreeLC()),),

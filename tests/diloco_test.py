@@ -739,6 +739,8 @@ class ArgumentsTest(parameterized.TestCase):
         ({"compression": "auto"}, "compression"),
         ({"compression": tf_gc.Policy(rules={"a": tf_gc.Auto()})}, "compression"),
         ({"start_step": 3, "start_compression": tf_gc.Auto()}, "start_compression"),
+        ({"compression": tf_gc.EmbeddingRows(8)}, "compression"),
+        ({"compression": tf_gc.Policy(tf_gc.ThreeLC(), sparse_as_dense=True)}, "compression"),
     )
     def test_a_bad_argument_is_refused_by_name(self, arguments, name):
         with self.assertRaisesRegex(ValueError, name):

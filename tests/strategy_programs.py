@@ -75,6 +75,15 @@ def reduce_steps(compression, reduce_op, steps, dtype="float32"):
     return np.stack(delivered), residual
 
 
+def reduce_twice(compression):
+    """Two gradients of a variable, as where two losses share it."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    variable = _variable(strategy)
+    gradients = [gaussian(0), gaussian(1)]
+    pairs = [(tf.constant(gradient), variable) for gradient in gradients]
+    return strategy.run(lambda: strategy.reduce_gradients(pairs))
+
+
 def reduce_unknown_shape(compression):
     """Reduces a gradient whose shape is not known before the step; returns its sum."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)

@@ -584,6 +584,13 @@ class FailureTest(parameterized.TestCase):
         self.assertIsInstance(error, ValueError)
         self.assertIn("v has no slot 'momentum'; it has: none. A compressor's", str(error))
 
+    def test_a_variable_has_one_gradient(self):
+        for compression in tf_gc.ThreeLC(), tf_gc.TopK(0.1):
+            with Cluster(2) as cluster:
+                for error in cluster.outcomes(programs.reduce_twice, compression):
+                    self.assertIsInstance(error, ValueError)
+                    self.assertIn("variable has more than one gradient", str(error))
+
     @parameterized.parameters(
         ({"sparsity_multiplier": 2.0}, "sparsity_multiplier must be above 0 and less than 2, got"),
         ({"residual_shape": (5, 7)}, r"residuals\[0\] must be a float32 variable of shape"),

@@ -134,6 +134,11 @@ class DiLoCo:
             )
         for name in ("compression", "start_compression"):
             _check_fixed(name, as_policy(getattr(self, name), name))
+        if self.policy.embeddings is not None or self.policy.sparse_as_dense:
+            raise ValueError(
+                "compression is of outer gradients, all of which are dense: leave out embeddings "
+                "and sparse_as_dense, and name a compressor such as tf_gc.ThreeLC()"
+            )
         if self.start_compression is not None and self.start_step == 0:
             raise ValueError("start_compression needs a start_step, which is 0")
 

@@ -71,6 +71,10 @@ class OneBitAdam(FusedCompressor):
                 f"start_step must be 0 with an optimizer that squares gradients, got "
                 f"{self.start_step}: the second moment is learnt in a warm-up of its own"
             )
+        if squares and momentum not in (0, self.beta_1):
+            raise ValueError(
+                f"beta_1 must be that of the optimizer, which is {momentum}, got {self.beta_1}"
+            )
         return super().for_optimizer(squares, momentum)
 
     def slot_shapes(self, shape):
