@@ -212,6 +212,24 @@ class ClusterTest(_LaunchTest):
             launch.launch(["true"], **{"workers": 1, name: -1})
 
 
+class FreePortsTest(absltest.TestCase):
+    def test_no_port_is_given_out_twice(self):
+        program = "from tf_gc.launch import processes; import sys; processes.PORTS = range(18000, "
+        program += "18100); print(*processes.free_ports(60), flush=True); sys.stdin.read()"
+        with subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as other:
+            taken = set(map(int, other.stdout.readline().split()))
+            with mock.patch.object(processes, "PORTS", range(18000, 18100)):
+                own = set(processes.free_ports(30))
+            other.stdin.close()
+        self.assertLen(taken, 60)
+        self.assertEmpty(own & taken)
+
+
 class CommandLineTest(_LaunchTest):
     def test_arguments_after_the_program_are_its_own(self):
         program = self.write("print(sys.argv[1:])")

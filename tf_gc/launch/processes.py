@@ -215,15 +215,28 @@ def remove_proxies(environment: MutableMapping[str, str]) -> None:
         del environment[name]
 
 
+# Abstract addresses that tell of the ports that this process has given out, until it ends.
+_claims = []
+
+
 def free_ports(count: int) -> list[int]:
-    """Returns ports of this machine that nothing listens on, and no outgoing connection takes."""
+    """Returns ports of this machine that nothing listens on, and no outgoing connection takes.
+
+    Nor are they those that another launch, which has not come to listen yet, has got from this.
+    """
     ports = []
     with contextlib.ExitStack() as stack:
         for port in random.sample(PORTS, len(PORTS)):
             if len(ports) == count:
                 return ports
             probe = stack.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
+            claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            try:
                 probe.bind(("", port))
-                ports.append(port)
+                claim.bind(f"\0tf_gc port {port}")
+            except OSError:
+                claim.close()
+                continue
+            _claims.append(claim)
+            ports.append(port)
     raise OSError(f"fewer than {count} free ports in {PORTS}")
