@@ -201,14 +201,16 @@ class Residuals(internals.Trackable):
         names = {*awaited, *self._deferred_dependencies}
         return [n for n in names if ":" not in n or n.partition(":")[2] in _RESIDUALS]
 
-    def _report_unused(self):
-        """Logs, once, that what a checkpoint has is lost, where nothing is compressed."""
+    def _are_used(self):
         strategy = self._strategy()
         workers = strategy.extended._num_workers
-        is_used = strategy.compression is not None and (
+        return strategy.compression is not None and (
             workers > 1 or strategy.num_replicas_in_sync == 1 or strategy.trains_locally
         )
-        if not is_used and not self._has_reported_unused:
+
+    def _report_unused(self):
+        """Logs, once, that what a checkpoint has is lost, where nothing is compressed."""
+        if not self._are_used() and not self._has_reported_unused:
             self._has_reported_unused = True
             restoration.report_without_compression()
 
@@ -231,6 +233,8 @@ class Residuals(internals.Trackable):
             is_restored = restoration.is_restored(self, variable, unwrap(variable))
             if slot in _RESIDUALS and is_restored and not is_awaited:
                 self._fresh.append(name)
+            for place in self._deferred_dependencies.get(name, ()):
+                internals.forget_variable(place)
             self._handle_deferred_dependencies(name, made)
 
     def _take_awaited(self, name, slot):
@@ -251,22 +255,30 @@ class Residuals(internals.Trackable):
             gc.collect()
             self._collected = time.monotonic()
 
-    def _trackable_children(self, save_type=internals.SaveType.CHECKPOINT, **kwargs):
+    def _trackable_children(self, save_type=None, **kwargs):
         self._collect_garbage()
-        children = super()._trackable_children(save_type, **kwargs)
-        return {**children, **self._unmade(), **self._saved}
+        children = super()._trackable_children(**kwargs)
+        # Where TensorFlow restores, it gives no `save_type`.
+        unmade = self._unmade() if save_type is not None and self._are_used() else {}
+        return {**children, **unmade, **self._saved}
 
     def _unmade(self):
-        """Returns what was restored for slots that are not made yet, for the next checkpoint."""
+        """Returns variables with what was restored for slots that are not made yet.
+
+        They go to the next checkpoint in the slots' place.
+        """
         waiting = {name: found[-1] for name, found in self._deferred_dependencies.items()}
-        self._read = {
-            place: self._read[place] if place in self._read else internals.read_variable(place)
-            for place in waiting.values()
-        }
+        with tf.device(self._device):
+            self._read = {
+                place: self._read[place] if place in self._read else internals.read_variable(place)
+                for place in waiting.values()
+            }
         return {name: self._read[place] for name, place in waiting.items()}
 
     def _lookup_dependency(self, name, cached_dependencies=None):
         self._report_unused()  # this is what restoring a residual begins with
+        if name in self._deferred_dependencies:
+            return None  # it waits for its slot, as what was restored before does
         return super()._lookup_dependency(name, cached_dependencies)
 
 

@@ -97,8 +97,8 @@ from tensorflow.python.saved_model.save_context import in_save_context
 
 # 2.17 to 2.21; overridden: _trackable_children, _lookup_dependency, _serialize_to_tensors,
 # _restore_from_tensors; used: _track_trackable, _handle_deferred_dependencies,
-# _deferred_dependencies, _update_uid, _maybe_initialize_trackable; value_tensors of the
-# positions in the third.
+# _deferred_dependencies, _update_uid, _maybe_initialize_trackable; of the positions in
+# the third: value_tensors, restore_uid, proto_id, and object_by_proto_id of their checkpoint.
 from tensorflow.python.trackable.base import VARIABLE_VALUE_KEY, SaveType, Trackable
 
 
@@ -145,9 +145,18 @@ def check_not_compiled(message):
 
 
 def read_variable(position):
-    """Returns a variable with what a checkpoint has at a position."""
+    """Returns a variable that is, for now, what a checkpoint has at a position."""
     [value] = position.value_tensors().values()
-    return ResourceVariable(value, trainable=False)
+    variable = ResourceVariable(value, trainable=False)
+    variable._maybe_initialize_trackable()
+    variable._update_uid = position.restore_uid
+    position.checkpoint.object_by_proto_id[position.proto_id] = variable
+    return variable
+
+
+def forget_variable(position):
+    """Lets another variable be what the checkpoint has at a position."""
+    position.checkpoint.object_by_proto_id.pop(position.proto_id, None)
 
 
 def call_only_replica(extended, replica, fn, args, kwargs):

@@ -3,6 +3,7 @@
 Every function runs in all workers at the same time, and returns plain values.
 """
 
+import ctypes
 import itertools
 import pathlib
 import resource
@@ -111,11 +112,18 @@ def three_lc_in_units(row_units, column_units, eager=False, scale="max", known=F
     return [x.numpy() for x in reduced], [x.numpy() for x in residuals]
 
 
+def _use_small_pages():
+    """Lets the kernel count pages one by one, also where it would make huge ones."""
+    set_thp_disable = 41  # PR_SET_THP_DISABLE of <linux/prctl.h>
+    ctypes.CDLL(None).prctl(set_thp_disable, 1, 0, 0, 0)
+
+
 def fresh_tensors(size):
     """Returns of how many float32 tensors of `size` a step with 3LC takes fresh pages.
 
     Two are the gradients, which nothing else needs.
     """
+    _use_small_pages()
     group = _Group()
     with tf.device(group.device):
         residuals = [tf.Variable(tf.zeros([size])) for _ in range(2)]

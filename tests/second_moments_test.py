@@ -674,7 +674,7 @@ class OptimizerTest(parameterized.TestCase):
         compressor = tf_gc.OneBitAdam(beta_1=0.9)
         with self.assertRaisesRegex(ValueError, "beta_1 must be that of the optimizer.* 0.8"):
             compressor.for_optimizer(True, 0.8)
-        for momentum in (0.9, 0.0):  # of Nadam and others it is not known
+        for momentum in (0.9, float(np.float32(0.9)), 0.0):  # of Nadam and others it is not known
             self.assertIs(compressor.for_optimizer(True, momentum), compressor)
 
     @parameterized.parameters(False, True)

@@ -792,13 +792,37 @@ def save_again(directory, saved_by):
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
     saved = tf.train.Checkpoint(residuals=strategy.residuals)
     paths = f"{directory}/{saved_by}/checkpoint", f"{directory}/{rank()}/again"
-    saved.read(paths[0])
+    status = saved.read(paths[0])
     for _ in range(2):
         saved.write(paths[1])
+    status.assert_existing_objects_matched()
+    strategy.residuals.of(_variable(strategy))
+    status.assert_existing_objects_matched()
     return [
         {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
         for reader in map(tf.train.load_checkpoint, paths)
     ]
+
+
+def save_unused(directory, compression):
+    """Restores and saves with another compression; returns the names of what the file has."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    saved = tf.train.Checkpoint(residuals=strategy.residuals)
+    saved.read(f"{directory}/0/checkpoint")
+    path = saved.write(f"{directory}/{rank()}/again")
+    return [name for name, _ in tf.train.list_variables(path)]
+
+
+def restore_twice(directory, later):
+    """Restores two checkpoints before the residuals exist; returns what they become."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    saved = tf.train.Checkpoint(residuals=strategy.residuals)
+    for path in directory, later:
+        saved.read(f"{path}/0/checkpoint")
+        saved.write(f"{path}/{rank()}/again")
+    variable = _variable(strategy)
+    strategy.residuals.of(variable)
+    return _residual(strategy, variable)
 
 
 def restore_alone(directory, saved_by, values, are_rows=False):

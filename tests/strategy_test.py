@@ -499,6 +499,21 @@ class CheckpointTest(parameterized.TestCase):
                 for name in before.keys() - {graph}:
                     np.testing.assert_array_equal(before[name], after[name])
 
+    def test_the_last_of_two_checkpoints_counts(self):
+        with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as later:
+            shared_cluster(2).run(programs.checkpoint, first, 3)
+            saved = shared_cluster(2).run(programs.checkpoint, later, 5)
+            restored = shared_cluster(2).run(programs.restore_twice, first, later)
+        np.testing.assert_allclose(sum(restored), sum(saved), atol=1e-5)
+
+    @parameterized.parameters(None, tf_gc.ThreeLC())
+    def test_a_program_without_compression_leaves_residuals_out(self, compression):
+        with tempfile.TemporaryDirectory() as directory:
+            shared_cluster(2).run(programs.checkpoint, directory, 3)
+            saved = shared_cluster(2).run(programs.save_unused, directory, compression)
+        for names in saved:
+            self.assertEqual(any("variable" in name for name in names), compression is not None)
+
     @parameterized.parameters(False, True)
     def test_one_worker_alone_delivers_what_more_of_them_have_left(self, are_rows):
         with tempfile.TemporaryDirectory() as directory:

@@ -3,6 +3,8 @@
 #include <xmmintrin.h>
 
 #include <algorithm>
+#include <atomic>
+#include <new>
 #include <optional>
 #include <vector>
 
@@ -115,13 +117,20 @@ kernels::ParallelFor IntraOpThreads(tensorflow::OpKernelContext* context) {
                    const kernels::ParallelWork& work) {
     // Eager ops may run on the caller's thread, in whatever modes it has.
     const unsigned modes = _mm_getcsr();
+    // Nobody catches what is thrown on the pool's threads.
+    std::atomic<bool> lacks_memory = false;
     threads->ParallelFor(total, Adaptive<ThreadPool::SchedulingParams>(cost, 0),
                          [&](int64_t begin, int64_t end) {
                            const unsigned own_modes = _mm_getcsr();
                            _mm_setcsr(modes);
-                           work(begin, end);
+                           try {
+                             work(begin, end);
+                           } catch (const std::bad_alloc&) {
+                             lacks_memory = true;
+                           }
                            _mm_setcsr(own_modes);
                          });
+    if (lacks_memory) throw std::bad_alloc();
   };
 }
 

@@ -1,6 +1,7 @@
 """1-bit Adam: Adam with one bit a value of momentum, and a second moment that is frozen."""
 
 import dataclasses
+import math
 
 import tensorflow as tf
 
@@ -71,7 +72,7 @@ class OneBitAdam(FusedCompressor):
                 f"start_step must be 0 with an optimizer that squares gradients, got "
                 f"{self.start_step}: the second moment is learnt in a warm-up of its own"
             )
-        if squares and momentum not in (0, self.beta_1):
+        if squares and momentum and not math.isclose(momentum, self.beta_1, rel_tol=1e-6):
             raise ValueError(
                 f"beta_1 must be that of the optimizer, which is {momentum}, got {self.beta_1}"
             )
