@@ -53,7 +53,8 @@ class GradientPush:
             part.encode()
         for part in parts:
             before = [p.accepted for p in parts if p.accepted is not None]
-            with tf.control_dependencies(before if part is parts[-1] else []):
+            is_last = self._synchronous and part is parts[-1]
+            with tf.control_dependencies(before if is_last else []):
                 part.accumulate(is_master=part is parts[-1])
         if self._synchronous:
             ready = parts[-1].ready

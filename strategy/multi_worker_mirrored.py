@@ -218,9 +218,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         Raises:
           RuntimeError: called outside `strategy.run`.
           ValueError: `reduce_op` is something else, or this is in a function with
-            jit_compile=True; or a variable comes twice (on several workers); or, before the first step, workers
-            differ in compressor, variables or `reduce_op`: the message names the worker
-            and both values.
+            jit_compile=True; or a variable comes twice (on several workers); or, before the
+            first step, workers differ in compressor, variables or `reduce_op`: the message
+            names the worker and both values.
           tf.errors.UnavailableError: (this and what follows when a step is taken) a worker
             has died.
           tf.errors.DeadlineExceededError: one does not come within `timeout_seconds`.

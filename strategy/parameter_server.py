@@ -340,7 +340,8 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
                 self._container,
                 **self._server_options,
             )
-        self._residuals.retire()
+        with tf.init_scope():  # a variable may be made while a step is traced
+            self._residuals.retire()
         server = self.servers[variable.device]
         name = keras_seams.path_of_new(variable)
         compressor, is_left_alone = None, False

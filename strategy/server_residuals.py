@@ -1,6 +1,7 @@
 """What the workers have not delivered to the servers, in checkpoints."""
 
 import contextlib
+import math
 
 import tensorflow as tf
 from absl import logging
@@ -113,6 +114,7 @@ class _Kept:
         self.server = server
         self.saved = []
         self.step = tf.zeros([], tf.int64)
+        self._restored_uid = -1  # of the restoration that has set the server's steps
         self._workers = workers
         self._functions = {}  # (device, ids) -> function that reads
         self._residuals, self._statistics = {}, {}  # by id, of what was read and not asked for yet
@@ -181,7 +183,9 @@ class _Kept:
         if any(saved.is_awaited() for saved in found):
             return
         restored = [saved for saved in found if saved.restored is not None]
-        self.server.set_step(self.step)
+        if uid != self._restored_uid:  # else it is of a variable that was made later
+            self._restored_uid = uid
+            self.server.set_step(self.step)
         workers, reached = list(range(self._workers)), None
         while reached != workers:  # once, if all can be reached
             reached = workers
@@ -280,8 +284,19 @@ class _OfVariable(internals.Trackable):
         """Whether it has a part in a restoration and has not got its value yet."""
         return self._restored_uid != self._update_uid
 
-    def _restore(self, value):
-        self.restored = value
+    def _restore(self, value, shape, nothing):
+        """Takes a value of this shape, or else, as of a shard among others than now, `nothing`."""
+
+        def left_out():
+            tf.print(
+                f"tf_gc: {self.variable.name}, which has the shape {self.variable.shape}, begins "
+                "without what the checkpoint has for another shape",
+                output_stream=tf.compat.v1.logging.warning,
+            )
+            return nothing
+
+        is_known = tf.equal(tf.size(value), math.prod(shape)) | tf.equal(tf.size(value), 0)
+        self.restored = tf.cond(is_known, lambda: value, left_out)
         self._restored_uid = self._update_uid
         self._kept.write_restored(self._update_uid)
 
@@ -302,7 +317,7 @@ class _Saved(_OfVariable):
 
     def _restore_from_tensors(self, restored_tensors):
         self._kept.step = restored_tensors["step"]
-        self._restore(restored_tensors["residual"])
+        self._restore(restored_tensors["residual"], self.variable.shape, tf.zeros([0]))
 
 
 def _slot_size(variable):
@@ -328,4 +343,5 @@ class _SavedSecondMoment(_OfVariable):
         ops.write_second_moment(model, value, id=self.variable.id)
 
     def _restore_from_tensors(self, restored_tensors):
-        self._restore(restored_tensors["mean"])
+        size = _slot_size(self.variable)
+        self._restore(restored_tensors["mean"], [size], tf.zeros([size]))

@@ -1277,6 +1277,53 @@ def calls_of_restore(directory):
     return +calls, before, after
 
 
+def restore_another_shape(directory):
+    """Restores for a variable of another shape, as of a shard; returns its residual, and one later."""
+    loop = Loop(((32, 64),), compression=tf_gc.ThreeLC())
+    checkpoint = tf.train.Checkpoint(residuals=loop.strategy.residuals)
+    checkpoint.restore(tf.train.latest_checkpoint(directory)).expect_partial()
+    residuals = []
+    for step in range(2):
+        residuals.append(loop.strategy.residuals.total("variable_0").numpy())
+        loop.push_all([[gaussian(step)[:32]]])
+    return residuals
+
+
+def steps_after_a_variable_made_late(directory):
+    """Restores residuals of two variables, of which one is made after 500 more updates.
+
+    Returns the number of updates then.
+    """
+    strategy = make_strategy(compression=tf_gc.ThreeLC())
+    checkpoint = tf.train.Checkpoint(residuals=strategy.residuals)
+    checkpoint.restore(os.path.join(directory, "residuals-1"))
+    with strategy.scope():
+        first = tf.Variable(tf.zeros(_SHAPE), name="variable_0")
+        [server] = strategy.extended.servers.values()
+        restored = int(server.step())
+        server.set_step(restored + 500)
+        second = tf.Variable(tf.zeros(_SHAPE), name="variable_1")
+    del first, second
+    return restored, int(server.step())
+
+
+def make_a_variable_in_a_function_after_one_has_gone():
+    strategy = make_strategy(compression=tf_gc.ThreeLC())
+    made = []
+
+    @tf.function
+    def make():
+        if not made:
+            made.append(tf.Variable(tf.ones(_SHAPE)))
+        return made[0].read_value()
+
+    with strategy.scope():
+        gone = tf.Variable(tf.zeros(_SHAPE))
+        del gone
+        gc.collect()
+        return make().numpy()
+
+
 def restore_elsewhere(directory):
     """Restores what `save_and_restore` has saved in a new strategy."""
     loop = Loop(compression=tf_gc.ThreeLC(1.75))

@@ -295,6 +295,25 @@ class PushAndPullTest(parameterized.TestCase):
         self.assertGreater(np.abs(after[0]).max(), 0)
         self.assertFalse(after[1].any())
 
+    def test_of_a_shard_among_others_than_were_saved_nothing_is_restored(self):
+        directory = self.create_tempdir().full_path
+        shared_cluster(1).run(programs.save_and_restore, directory, 1, compression=tf_gc.ThreeLC())
+        restored, later = shared_cluster(1).run(programs.restore_another_shape, directory)
+        np.testing.assert_array_equal(restored, 0)
+        self.assertTrue(later.any())
+
+    def test_a_variable_made_late_does_not_set_the_steps_back(self):
+        directory = self.create_tempdir().full_path
+        shared_cluster(1).run(programs.shapes_of_saved_residuals, directory)
+        restored, later = shared_cluster(1).run(
+            programs.steps_after_a_variable_made_late, directory
+        )
+        self.assertEqual((restored, later), (2, 502))
+
+    def test_a_variable_may_be_made_in_a_function_after_one_has_gone(self):
+        made = shared_cluster(1).run(programs.make_a_variable_in_a_function_after_one_has_gone)
+        np.testing.assert_array_equal(made, 1)
+
     def test_restoring_calls_each_process_once(self):
         calls, saved, restored = shared_cluster(2).run(
             programs.calls_of_restore, self.create_tempdir().full_path

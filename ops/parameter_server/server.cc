@@ -235,8 +235,12 @@ absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
   Values values;
   const uint64_t begin_micros = clock_();
   TF_GC_RETURN_IF_ERROR(PreparePublication(ids, &publication));
-  if (publication.handles.empty()) return absl::OkStatus();
+  if (publication.handles.empty() && !publication.is_version) {
+    return absl::OkStatus();
+  }
   TF_GC_RETURN_IF_ERROR(read(publication.handles, &values));
+  // Those that have never been published may have gone.
+  if (values.empty() && !publication.is_version) return absl::OkStatus();
   std::vector<Change> changes;
   if (publication.is_version) changes = Encode(values, parallel_for);
   std::lock_guard<std::mutex> lock(mutex_);
@@ -427,7 +431,8 @@ absl::Status Server::AccumulatePush(const uint8_t* bytes, int64_t size,
   }
   round->Add(push.entries, parallel_for);
   std::lock_guard<std::mutex> lock(mutex_);
-  if (channel->is_complete && channel->round->IsAddedUp()) {
+  // Another thread may have ended that round, and others begun the next one.
+  if (channel->round == round && channel->is_complete && round->IsAddedUp()) {
     channel->is_complete = false;
     answer->ready = true;
     Lease(channel.get());

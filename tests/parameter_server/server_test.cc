@@ -472,6 +472,36 @@ TEST(ServerTest, APullWithoutMemoryIsNotTheLast) {
 
 #endif
 
+TEST(ServerTest, VersionsComeWhereNoVariableIsPulled) {
+  FakeClock clock;
+  const Resource<Server> server(new Server(Asynchronous(-1), clock));
+  const Values none;
+  ExpectOk(server->AddVariable(OneVariable()[0], {}));
+  EXPECT_EQ(server->Statistics().version, 1);
+  EndUpdate(none, server.get());
+  ExpectOk(server->Refresh({}, ReadFrom(&none), SingleThread));
+  EXPECT_EQ(server->Statistics().version, 2);
+}
+
+TEST(ServerTest, AVariableThatHasGoneUnpulledLeavesMessagesShared) {
+  FakeClock clock;
+  const Resource<Server> server(new Server(Asynchronous(-1), clock));
+  const VariableInfo here = OneVariable()[0];
+  VariableInfo gone = here;
+  gone.id = 2;
+  for (const VariableInfo& variable : {here, gone}) {
+    ExpectOk(server->AddVariable(variable, {}));
+  }
+  const Values values = {{here.id, Zeros(here.size())}};
+  tensorflow::Tensor messages[2];
+  for (tensorflow::Tensor& message : messages) {
+    ExpectOk(
+        server->Refresh({here.id, gone.id}, ReadFrom(&values), SingleThread));
+    ExpectOk(server->Pull({}, {here.id}, &message));
+  }
+  EXPECT_EQ(messages[0].data(), messages[1].data());
+}
+
 // Reading stands for encoding, which comes after it.
 TEST(ServerTest, PullsAndUpdatesDoNotWaitForAnEncoding) {
   Fixture fixture(OneVariable(), Asynchronous(-1, /*updates=*/0));
