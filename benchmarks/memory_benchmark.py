@@ -55,6 +55,11 @@ _REPORT = flags.DEFINE_string("report", None, "For workers: the file to write th
 _ROWS, _COLUMNS = 4096, 4096
 
 
+def _count():
+    """Returns how many variables have about the parameters that were asked for."""
+    return max(1, round(_PARAMETERS.value / (_ROWS * _COLUMNS)))
+
+
 def _strategy(system):
     if system == "TensorFlow":
         return tf.distribute.MultiWorkerMirroredStrategy()
@@ -66,9 +71,8 @@ class _Step:
 
     def __init__(self, strategy):
         self._strategy = strategy
-        count = max(1, round(_PARAMETERS.value / (_ROWS * _COLUMNS)))
         with strategy.scope():
-            self.variables = [tf.Variable(tf.zeros([_ROWS, _COLUMNS])) for _ in range(count)]
+            self.variables = [tf.Variable(tf.zeros([_ROWS, _COLUMNS])) for _ in range(_count())]
 
     @tf.function
     def __call__(self, number):
@@ -130,7 +134,8 @@ def _launch(system):
 
 
 def _print(rows):
-    table = Table(title=f"{_WORKERS.value} workers, {_PARAMETERS.value / 1e6:g} M parameters")
+    parameters = _count() * _ROWS * _COLUMNS
+    table = Table(title=f"{_WORKERS.value} workers, {parameters / 1e6:.1f} M parameters")
     table.add_column("system")
     for column in ("kept, models", "peak, models", "s a step", "ratio"):
         table.add_column(column, justify="right")

@@ -35,10 +35,10 @@ _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
 _CONTENDERS = {
     "TensorFlow": {"compression": None},
     "tf_gc, uncompressed": {"compression": tf_gc.Policy()},
-    "3LC, s = 1": {"compression": tf_gc.ThreeLC()},
+    "3LC, s = 1": {"compression": tf_gc.ThreeLC(1.0)},
     "3LC, s = 1.75": {"compression": tf_gc.ThreeLC(1.75)},
     "8-bit integers": {"compression": tf_gc.Int8()},
-    "3LC, synchronous": {"compression": tf_gc.ThreeLC(), "synchronous": True},
+    "3LC, s = 1, synchronous": {"compression": tf_gc.ThreeLC(1.0), "synchronous": True},
     "THC, synchronous": {"compression": tf_gc.THC(), "synchronous": True},
 }
 

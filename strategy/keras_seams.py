@@ -160,10 +160,17 @@ def _with_paths(grads_and_vars, optimizer):
     return [(gradient, known.get(id(v), v)) for gradient, v in grads_and_vars]
 
 
+def steps_per_execution(model):
+    """Returns how many steps a model of either Keras takes at once."""
+    if hasattr(model, "steps_per_execution"):
+        return model.steps_per_execution
+    return int(model._steps_per_execution or 1)  # None before it is compiled
+
+
 # Used here are, in Keras 3.15: _initial_epoch of a model, _enumerate_iterator, _num_batches and
-# _distributed_dataset of an epoch iterator; in tf_keras 2.21: _train_counter, _training_state,
-# _flatten_layers of a model, _random_generator of a layer, _generator of that, _model, _dataset,
-# _initial_step and _inferred_steps of a data handler.
+# _distributed_dataset of an epoch iterator; in tf_keras 2.21: _steps_per_execution, _train_counter,
+# _training_state, _flatten_layers of a model, _random_generator of a layer, _generator of that,
+# _model, _dataset, _initial_step and _inferred_steps of a data handler.
 def training_state(model):
     """Returns what is saved of a compiled model, by name: see `tf.train.Checkpoint`; and variables.
 

@@ -316,6 +316,14 @@ class CommandLineTest(_LaunchTest):
         self.assertEqual(result.stdout, b"[worker 0] x\n")
         self.assertEqual(result.returncode, 128 + signal.SIGPIPE)
 
+    @parameterized.parameters(">&-", "2>&-", ">&- 2>&-")
+    def test_it_starts_with_closed_streams(self, closed):
+        path = self.create_tempfile("ran").full_path
+        program = self.write(f'pathlib.Path({path!r}).write_text("x")')
+        command = f"{sys.executable} -m tf_gc.launch {program} {closed}"
+        code = subprocess.run(command, shell=True, env=self.environment(), check=False).returncode
+        self.assertEqual((code, pathlib.Path(path).read_text()), (0, "x"))
+
     @parameterized.parameters("| tee log", "2>&1 | tee log")
     def test_after_ctrl_c_workers_may_finish_though_their_output_has_no_reader(self, pipe):
         """As Ctrl-C ends the program that reads it, too."""
@@ -1001,6 +1009,7 @@ case "$2" in
 gone) echo "ssh: connect to host gone port 22: No route to host" >&2; exit 255 ;;
 bare) echo "sh: 1: exec: python: not found" >&2; exit 127 ;;
 hung) exec sleep 600 ;;
+stuck) case "$3" in *tf_gc.launch.remote*) exec sleep 600 ;; esac ;;
 esac
 exec sh -c "$3"
 """
@@ -1108,6 +1117,10 @@ class HostsTest(_LaunchTest):
         self.assertEqual(process.returncode, 128 + signal.SIGINT)
         self.assertCountEqual(output.splitlines(), ["[worker 0] saved", "[worker 1] saved"])
         self.assertFalse(any(map(_is_alive, pids)))
+
+    def test_a_host_that_is_stuck_ends_with_the_others(self):
+        code, _ = self.run_program("sys.exit(7)", hosts=["a", "stuck"], grace=0.2)
+        self.assertEqual(code, 7)
 
     def test_a_killed_launcher_leaves_no_worker(self):
         with self.background(_SLEEP, "--hosts=a,b") as (process, pids):

@@ -1278,7 +1278,7 @@ def calls_of_restore(directory):
 
 
 def restore_another_shape(directory):
-    """Restores for a variable of another shape, as of a shard; returns its residual, and one later."""
+    """Restores for a variable of another shape, as a shard; returns its residual, and later."""
     loop = Loop(((32, 64),), compression=tf_gc.ThreeLC())
     checkpoint = tf.train.Checkpoint(residuals=loop.strategy.residuals)
     checkpoint.restore(tf.train.latest_checkpoint(directory)).expect_partial()

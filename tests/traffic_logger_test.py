@@ -308,6 +308,7 @@ class TrafficLoggerTest(parameterized.TestCase):
 
     @parameterized.parameters(
         {"steps_per_execution": 3},
+        {"steps_per_execution": 6},
         {"run_eagerly": True},
         {"gradient_accumulation_steps": 2},
     )

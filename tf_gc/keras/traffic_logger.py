@@ -140,8 +140,9 @@ class TrafficLogger(keras_seams.TfKerasCallback, keras.callbacks.Callback):
         self._batches_begun = batch + 1
         if self._samples is None or self._has_requested or self._logs % self._norm_freq:
             return
-        in_epochs = self._update_freq == "epoch"
-        if (batch if in_epochs else self._since_log()) >= self._batches_in_log() // 2:
+        position = batch if self._update_freq == "epoch" else self._since_log()
+        # Keras says so once for all steps of an execution.
+        if position + keras_seams.steps_per_execution(self.model) > self._batches_in_log() // 2:
             self._samples.request()
             self._has_requested = True
 

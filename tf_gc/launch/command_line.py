@@ -289,6 +289,9 @@ def _link_changes(path: str | None) -> Sequence[LinkChange]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line `argv`, by default that of this process; returns the exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # whoever started this has closed it
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     values = _define_flags()
     try:
         program = values(list(argv or sys.argv))[1:]

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -119,6 +120,8 @@ class _SshProcess(Process):
     def signal(self, number: int) -> None:
         with contextlib.suppress(BrokenPipeError):  # ssh has ended
             os.write(self.popen.stdin.fileno(), bytes([number]))
+        if number == signal.SIGKILL:  # the other end may not answer; it ends with ssh, too
+            super().signal(number)
 
     def reap(self) -> int:
         self.popen.stdin.close()

@@ -114,7 +114,8 @@ class Cluster:
     def begin(self, function, *args, **kwargs):
         """Makes all workers begin to run a function."""
         for worker in self._workers.values():
-            worker.connection.send_bytes(pickle.dumps((function, args, kwargs)))
+            with contextlib.suppress(ConnectionError):  # of one that has died, as `end` says
+                worker.connection.send_bytes(pickle.dumps((function, args, kwargs)))
 
     def end(self, indices=None):
         """Returns the results, or the exceptions, of all workers or of some.
