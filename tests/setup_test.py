@@ -123,7 +123,7 @@ class SetupTest(parameterized.TestCase):
         self.install({"python3": _OLD_PYTHON, **_BUILD_TOOLS})
         self.assert_says(
             self.run_setup(),
-            r"Python 3\.10 or later is needed, and python3 is Python 3\.9\.2: name another one, as "
+            r"Python 3\.10 to 3\.13 is needed, and python3 is Python 3\.9\.2: name another one, as "
             r"in PYTHON=python3\.11 \./setup\.sh",
         )
 
