@@ -80,7 +80,13 @@ Mailbox::Mailbox(Transport* transport, const Patience& patience, Report report,
 
 Mailbox::~Mailbox() {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (pending_ > 0) {
+  // Of a message that was taken, the callback may not have ended yet.
+  const bool is_under_way =
+      !pending_sends_.empty() ||
+      std::any_of(incoming_.begin(), incoming_.end(), [](const auto& message) {
+        return message.second.missing > 0;
+      });
+  if (pending_ > 0 && is_under_way) {
     lock.unlock();
     transport_->Cancel();
     lock.lock();
