@@ -295,8 +295,8 @@ class _OfVariable(internals.Trackable):
             )
             return nothing
 
-        is_known = tf.equal(tf.size(value), math.prod(shape)) | tf.equal(tf.size(value), 0)
-        self.restored = tf.cond(is_known, lambda: value, left_out)
+        fits = tf.equal(tf.size(value), math.prod(shape)) | tf.equal(tf.size(value), 0)
+        self.restored = tf.cond(fits, lambda: value, left_out)
         self._restored_uid = self._update_uid
         self._kept.write_restored(self._update_uid)
 

@@ -64,7 +64,7 @@ class ThreeLcInUnitsTest(parameterized.TestCase):
                 np.testing.assert_array_equal(one[1][i], other[1][i])
 
     def test_the_gradients_memory_becomes_the_residuals_and_that_becomes_the_sums(self):
-        # So much memory is the kernel's, and comes and goes.
+        # The C library asks the kernel anew for each tensor of 48 MiB.
         for fresh in shared_cluster(_WORKERS).run(programs.fresh_tensors, 12 << 20):
             self.assertBetween(fresh, 1.9, 2.5)
 

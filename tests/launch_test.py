@@ -229,6 +229,12 @@ class FreePortsTest(absltest.TestCase):
         self.assertLen(taken, 60)
         self.assertEmpty(own & taken)
 
+    def test_many_launches_of_a_program_leave_no_more_open_than_some(self):
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(40):
+            processes.free_ports(20)
+        self.assertLess(len(os.listdir("/proc/self/fd")), before + 300)
+
 
 class CommandLineTest(_LaunchTest):
     def test_arguments_after_the_program_are_its_own(self):

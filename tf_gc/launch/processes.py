@@ -1,5 +1,6 @@
 """The processes of a cluster: their places, addresses and environments."""
 
+import collections
 import contextlib
 import ctypes
 import ipaddress
@@ -215,8 +216,10 @@ def remove_proxies(environment: MutableMapping[str, str]) -> None:
         del environment[name]
 
 
-# Abstract addresses that tell of the ports that this process has given out, until it ends.
-_claims = []
+# Abstract addresses that tell of the ports that this process has given out. Whoever got the oldest
+# ones has come to listen by now.
+_claims = collections.deque()
+_MOST_CLAIMS = 256
 
 
 def free_ports(count: int) -> list[int]:
@@ -237,6 +240,8 @@ def free_ports(count: int) -> list[int]:
             except OSError:
                 claim.close()
                 continue
-            _claims.append(claim)
             ports.append(port)
+            _claims.append(claim)
+            if len(_claims) > _MOST_CLAIMS:
+                _claims.popleft().close()
     raise OSError(f"fewer than {count} free ports in {PORTS}")
