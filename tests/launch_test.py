@@ -830,9 +830,10 @@ starts.write_text("x" * (start + 1))
             if line.text == "all workers start again":
                 counts.append(len(os.listdir("/proc/self/fd")))
 
-        self.run_in_turn("sys.exit(5)", *["sys.exit(5)"] * 4, max_restarts=4, on_line=on_line)
-        self.assertLen(counts, 4)
-        self.assertLen(set(counts), 1)
+        self.run_in_turn(*["sys.exit(5)"] * 13, max_restarts=12, on_line=on_line)
+        self.assertLen(counts, 12)
+        # Two processes that have ended may have four pipes whose end has not been read yet.
+        self.assertLessEqual(counts[-1] - counts[0], 4)
 
     def test_the_log_has_all_starts(self):
         log_dir = self.create_tempdir().full_path
