@@ -7,6 +7,7 @@ import zlib
 import tensorflow as tf
 from tf_gc.strategy import second_moments
 from tf_gc.strategy.gradients import times
+from tf_gc.strategy.residuals import OUTER_RESIDUAL
 from tf_gc.strategy.variables import GRADIENT_DTYPES, unwrap
 
 _OTHER_PERIOD = (
@@ -131,12 +132,12 @@ class LocalTraining:
             second_moments.attach(results[i], moment)
         return results
 
-    def deliver_restored(self, pairs):
+    def deliver_restored(self, pairs, reduce_op):
         """Returns the pairs of a worker without others, in first steps with what waits for them."""
         if not pairs or self._diloco.start_step == 0 or self._diloco.start_compression is None:
             return pairs
         is_first = self._is_first_step([variable for _, variable in pairs])
-        return self._residuals.deliver_restored(pairs, is_due=is_first)
+        return self._residuals.deliver_restored(pairs, reduce_op, is_due=is_first)
 
     def _is_first_step(self, variables):
         # Keras leaves out variables that have no gradient, and so perhaps the first.
@@ -325,6 +326,10 @@ class LocalTraining:
             ]
             if self._workers > 1:
                 gradients = self._reducer.reduce(gradients, variables, "MEAN", variables[0])
+            else:
+                pairs = zip(gradients, variables, strict=True)
+                restored = self._residuals.deliver_restored(list(pairs), "MEAN", OUTER_RESIDUAL)
+                gradients = [gradient for gradient, _ in restored]
             for variable, value, gradient in zip(variables, before, gradients, strict=True):
                 self._update(variable, value, gradient)
         return ()

@@ -243,7 +243,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         if self._local_training:
             self._local_training.begin_step([variable for _, variable in pairs])
         if self.num_replicas_in_sync == 1:
-            return self._deliver_restored(pairs)
+            return self._deliver_restored(pairs, reduce_op)
         handled = [i for i, (g, _) in enumerate(pairs) if self._handles(g)]
         others = [i for i, (g, _) in enumerate(pairs) if g is not None and i not in set(handled)]
         reduced = {}
@@ -265,11 +265,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             reduced.update(zip(others, results, strict=True))
         return [(reduced.get(i), variable) for i, (_, variable) in enumerate(pairs)]
 
-    def _deliver_restored(self, pairs):
+    def _deliver_restored(self, pairs, reduce_op):
         """Returns the pairs of a worker without others, with what waits for the variables."""
         if not self.compression:
             return pairs
-        return (self._local_training or self._residuals).deliver_restored(pairs)
+        return (self._local_training or self._residuals).deliver_restored(pairs, reduce_op)
 
     def _counter(self, variables):
         """Returns the variable under which the steps of their optimizer are counted: its first one.

@@ -164,7 +164,7 @@ class GradientReducer:
         step = self._residuals.count_step(counter)
         options = (reduce_op, step, with_second_moments)
         optimizer = unwrap(counter)._unique_id
-        with self._adapted(entries, step, with_second_moments, optimizer):
+        with self._adapted(entries, *options, optimizer):
             return self._reduce_with_statistics(entries, weight, *options)
 
     def _reduce_with_statistics(self, entries, weight, *options):
@@ -347,7 +347,7 @@ class GradientReducer:
             step=step,
             names=bucket.names,
             shapes=tuple(tuple(unwrap(v).shape) for v in variables),
-            slots=self._slots(compressor, variables),
+            slots=self._slots(compressor, variables, reduce_op),
             **(_in_units(entries) if compressor.units == "second_moment" else {}),
             choice=choice,
             turn_counter=functools.partial(self._turn_counter, variables),
@@ -363,7 +363,7 @@ class GradientReducer:
         )
 
     @contextlib.contextmanager
-    def _adapted(self, entries, step, squares, optimizer):
+    def _adapted(self, entries, reduce_op, step, squares, optimizer):
         """Gives entries their choices for this step, and at its end makes those of the next."""
         adaptations = []
         by_auto = collections.defaultdict(list)
@@ -375,7 +375,8 @@ class GradientReducer:
                 buckets = self._plan(chosen)
                 adaptation = self._adaptation(buckets, squares, optimizer)
                 choices, followed = adaptation.follow(step)
-                histograms = adaptation.observe(followed, list(map(self._with_residuals, buckets)))
+                measured = [self._with_residuals(bucket, reduce_op) for bucket in buckets]
+                histograms = adaptation.observe(followed, measured)
                 adaptations.append((adaptation, followed, histograms))
                 for bucket, choice in zip(buckets, choices, strict=True):
                     for entry in bucket:
@@ -398,9 +399,7 @@ class GradientReducer:
                 self._with_own_record(auto),
                 squares,
                 [(_label(_names(b)), sum(_size(entry) for entry in b)) for b in buckets],
-                self._exchange(
-                    reduce_op="SUM", step=None, bucket=None, names=(), shapes=(), slots={}
-                ),
+                self._exchange(),
                 self._residuals,
                 timeline,
                 self._links,
@@ -425,11 +424,11 @@ class GradientReducer:
             return contextlib.nullcontext()
         return self._norm_samples.around(_key(entries), gradients, exchange)
 
-    def _slots(self, compressor, variables):
+    def _slots(self, compressor, variables, reduce_op):
         slots = collections.defaultdict(list)
         for variable in variables:
             for slot, shape in compressor.slot_shapes(tuple(unwrap(variable).shape)).items():
-                slots[slot].append(self._residuals.local(variable, slot, shape))
+                slots[slot].append(self._residuals.local(variable, slot, shape, reduce_op))
         return slots
 
     def _turn_counter(self, variables):
@@ -438,9 +437,10 @@ class GradientReducer:
         slot = f"turns_{zlib.crc32(names.encode()):08x}"
         return self._residuals.shared(variables[0], slot, (), tf.int64)
 
-    def _with_residuals(self, entries):
+    def _with_residuals(self, entries, reduce_op):
         """Returns the gradients of a bucket, and their residuals."""
-        slots = self._slots(entries[0].compressor, [entry.variable for entry in entries])
+        variables = [entry.variable for entry in entries]
+        slots = self._slots(entries[0].compressor, variables, reduce_op)
         return [entry.gradient for entry in entries], slots["residual"]
 
     def _agree_on(self, buckets, **others):

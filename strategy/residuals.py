@@ -15,16 +15,18 @@ from tf_gc.strategy.variables import checkpoint_name, name_of, unused_name, unwr
 
 # What the slots of outer gradients, of `tf_gc.DiLoCo`, begin with.
 OUTER_GRADIENT = "outer_gradient_"
-_RESIDUALS = ("residual", f"{OUTER_GRADIENT}residual")
+OUTER_RESIDUAL = f"{OUTER_GRADIENT}residual"
+_RESIDUALS = ("residual", OUTER_RESIDUAL)
 
 
 class Residuals(internals.Trackable):
     """The slots of every variable and worker, for as long as the variable lives.
 
     A slot is a float32 variable that is zero at first. Over the workers, the
-    values of a slot add up. `tf.train.Checkpoint` therefore saves their sum and
-    gives each worker an equal share on restore: nothing is lost when training
-    goes on, be it with another number of workers. Saving reads all workers'
+    values of a slot add up, as gradients do; where means are reduced, their mean
+    counts. `tf.train.Checkpoint` therefore saves their sum, of which each worker
+    gets an equal share on restore, or their mean, which each gets: nothing is lost when
+    training goes on, be it with another number of workers. Saving reads all workers'
     slots, so all of them must save (to different files), as with every variable
     that TensorFlow synchronizes on read. What all workers share is saved, and
     restored, as it is.
@@ -78,9 +80,10 @@ class Residuals(internals.Trackable):
             )
         return self._get(variable, slot, native.shape)
 
-    def local(self, variable, slot, shape):
+    def local(self, variable, slot, shape, reduce_op="SUM"):
         """Returns this worker's variable of a slot, which it makes when first asked for."""
-        return self._get(variable, slot, shape).values[0]
+        aggregation = tf.VariableAggregation[reduce_op]
+        return self._get(variable, slot, shape, aggregation=aggregation).values[0]
 
     def shared(self, variable, slot, shape, dtype=tf.float32):
         """Returns the variable of a slot that is the same on all workers, and saved as it is."""
@@ -121,20 +124,28 @@ class Residuals(internals.Trackable):
     def shares(self, saved: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Returns what this worker gets of the `own_values` of all workers of an earlier run.
 
-        That is an equal share of what adds up over the workers, and all of what they shared.
+        That is an equal share of what adds up over the workers, the mean where that counts, and
+        all of what they shared.
         """
-        workers = self._strategy().extended._num_workers
+        divisors = {"SUM": self._strategy().extended._num_workers, "MEAN": len(saved)}
         keys = dict.fromkeys(key for values in saved for key in values)
         own = {}
         for key in keys:
             values = [v[key] for v in saved if key in v]
-            own[key] = sum(values) / np.float32(workers) if _adds_up(key) else values[0]
+            divisor = divisors.get(key.partition("/")[0])
+            own[key] = sum(values) / np.float32(divisor) if divisor else values[0]
         return own
 
     def adopt(self, values: Mapping[str, np.ndarray]) -> None:
-        """Gives this worker's slots the values that `own_values` had, or when they are made."""
+        """Gives this worker's slots the values that `own_values` had, or when they are made.
+
+        What a checkpoint had for them before is forgotten.
+        """
         self._awaited = dict(values)
         self._adoptions += 1
+        for name in (key.partition("/")[2] for key in values):
+            self._forget_read(name)
+            self._deferred_dependencies.pop(name, None)
         if values:
             self._report_unused()
         for name, slot in list(self._saved.items()):
@@ -154,27 +165,25 @@ class Residuals(internals.Trackable):
     def _saved_name(self, key, slot):
         return self._names[key] if slot == "residual" else f"{self._names[key]}:{slot}"
 
-    def deliver_restored(self, grads_and_vars, is_due=True):
+    def deliver_restored(self, grads_and_vars, reduce_op, slot="residual", is_due=True):
         """Returns the pairs of a worker without others, with what waits for the variables.
 
         These are residuals of a training with more workers. In a step with a gradient that is not
         finite, which loss scaling leaves out, and where it is not due, they go on waiting.
         """
         self._has_reduced = True
+        self.name([variable for _, variable in grads_and_vars])  # as on more workers
         pairs = [(g, v) for g, v in grads_and_vars if g is not None]
-        if not any(self._has_residual(variable) for _, variable in pairs):
+        if not any(self._has(slot, variable, reduce_op) for _, variable in pairs):
             return grads_and_vars
         values = [getattr(gradient, "values", gradient) for gradient, _ in pairs]
         is_due &= tf.reduce_all([tf.reduce_all(tf.math.is_finite(v)) for v in values])
-        return [(self._with_restored(g, v, is_due), v) for g, v in grads_and_vars]
+        return [(self._with_restored(g, v, reduce_op, slot, is_due), v) for g, v in grads_and_vars]
 
-    def _has_residual(self, variable):
-        return self._has("residual", variable, tf.VariableAggregation.SUM.name)
-
-    def _with_restored(self, gradient, variable, is_due):
-        if gradient is None or not self._has_residual(variable):
+    def _with_restored(self, gradient, variable, reduce_op, slot, is_due):
+        if gradient is None or not self._has(slot, variable, reduce_op):
             return gradient
-        residual = self.local(variable, "residual", unwrap(variable).shape)
+        residual = self.local(variable, slot, unwrap(variable).shape, reduce_op)
         waiting = residual.read_value()
         delivered = tf.where(is_due, waiting, 0.0)
         residual.assign(waiting - delivered)
@@ -233,9 +242,12 @@ class Residuals(internals.Trackable):
             is_restored = restoration.is_restored(self, variable, unwrap(variable))
             if slot in _RESIDUALS and is_restored and not is_awaited:
                 self._fresh.append(name)
-            for place in self._deferred_dependencies.get(name, ()):
-                internals.forget_variable(place)
+            self._forget_read(name)
             self._handle_deferred_dependencies(name, made)
+
+    def _forget_read(self, name):
+        for place in self._deferred_dependencies.get(name, ()):
+            internals.forget_variable(place)
 
     def _take_awaited(self, name, slot):
         """Returns whether there was a value for a slot."""
@@ -310,10 +322,6 @@ def _key(name, slot):
     return f"{slot.aggregation.name}/{name}"
 
 
-def _adds_up(key):
-    return key.startswith(f"{tf.VariableAggregation.SUM.name}/")
-
-
 class _WorkersVariable(internals.SyncOnReadVariable):
     """A variable that every worker has once, be it one replica or several."""
 
@@ -325,7 +333,10 @@ class _WorkersVariable(internals.SyncOnReadVariable):
 
 
 class _Saveable(internals.SyncOnReadSaveable):
-    """Restores what was summed by workers, where TensorFlow's restores it by replicas."""
+    """Restores what was summed by workers, where TensorFlow's restores it by replicas.
+
+    A mean is restored as it is.
+    """
 
     def restore(self, restored_tensors, restored_shapes):
         variable = self._sync_on_read_variable

@@ -100,9 +100,10 @@ def first_moments(optimizer, variables):
         return None
     if is_keras_3:
         indices = map(optimizer._get_variable_index, variables)
-    else:
-        indices = (optimizer._index_dict[optimizer._var_key(v)] for v in variables)
-    moments = [unwrap(optimizer._momentums[index]) for index in indices]
+    else:  # which speaks of variables that it does not know when it updates them
+        indices = (optimizer._index_dict.get(optimizer._var_key(v)) for v in variables)
+    momenta = optimizer._momentums
+    moments = [None if index is None else unwrap(momenta[index]) for index in indices]
     steps = tf.cast(optimizer.iterations, tf.float32)
     return moments, 1 - tf.pow(tf.cast(optimizer.beta_1, tf.float32), steps)
 

@@ -33,16 +33,10 @@ class SmallReductions:
     def __init__(self, device, rank, workers, timeout_seconds):
         self._device = device
         self._exchange = Exchange(
-            bucket=None,
             group_key=agreement.GROUP_KEY,
             workers=workers,
             rank=rank,
-            reduce_op="SUM",
             timeout_seconds=timeout_seconds,
-            step=None,
-            names=(),
-            shapes=(),
-            slots={},
         )
         self._number = next(_numbers)
         self._buckets = []

@@ -136,6 +136,7 @@ def fit(
     evaluates=False,
     several_optimizers=False,
     steps_per_execution=1,
+    restored=None,
     **backup_arguments,
 ):
     """Trains with backups; returns what it ends with.
@@ -152,10 +153,14 @@ def fit(
       evaluates: whether a callback in front of that of the backups evaluates the model.
       several_optimizers: whether parameters have optimizers of their own.
       steps_per_execution: of Keras 3.
+      restored: a directory of `checkpoint_of_fit`, to be restored first; None for none.
       **backup_arguments: of the callback.
     """
     strategy, model = make_model(compression, seed, several_optimizers)
     model.steps_per_execution = steps_per_execution
+    if restored:
+        checkpoint = tf.train.Checkpoint(model=model, residuals=strategy.residuals)
+        checkpoint.read(f"{restored}/0/checkpoint")
     steps, logs = [], []
     callback = tf.keras.callbacks.LambdaCallback
     callbacks = [

@@ -102,6 +102,17 @@ class RestartTest(_BackupTest):
         )
         self.check_same_end(results, uninterrupted({}, tf_gc.ThreeLC()), (1, 1))
 
+    def test_it_goes_on_where_the_program_restores_a_checkpoint_before(self):
+        restored = self.create_tempdir().full_path
+        arguments = {"save_freq": 3, "restored": restored}
+        shared_cluster(2).run(programs.checkpoint_of_fit, restored, tf_gc.ThreeLC(), True)
+        expected = shared_cluster(2).run(programs.fit, None, tf_gc.ThreeLC(), restored=restored)
+        interrupted({}, programs.fit, self.directory, tf_gc.ThreeLC(), (1, 1, 2), **arguments)
+        results = shared_cluster(2).run(
+            programs.fit, self.directory, tf_gc.ThreeLC(), seed=1, **arguments
+        )
+        self.check_same_end(results, expected, (1, 1))
+
     def test_it_goes_on_where_parameters_have_optimizers_of_their_own(self):
         if not hasattr(keras.optimizers, "MultiOptimizer"):
             self.skipTest("this version of Keras has no MultiOptimizer")
@@ -278,6 +289,22 @@ class OtherWorkersTest(_BackupTest):
             programs.fit, self.directory, tf_gc.ThreeLC(), epochs=2, seed=1
         )
         np.testing.assert_equal(back[0]["steps"], [])
+
+    def test_the_mean_of_outer_residuals_stays(self):
+        diloco = tf_gc.DiLoCo(programs.BATCHES, compression=tf_gc.ThreeLC())
+        arguments = programs.fit, self.directory, diloco
+        saved, restored = (
+            [
+                {n: v for n, v in result["slots"].items() if "outer_gradient_residual" in n}
+                for result in shared_cluster(workers).run(*arguments, epochs=1, delete=False)
+            ]
+            for workers in (2, 3)
+        )
+        for name in saved[0]:
+            mean = np.mean([slots[name] for slots in saved], axis=0)
+            self.assertGreater(np.abs(mean).max(), 0)
+            for slots in restored:
+                np.testing.assert_allclose(slots[name], mean, atol=1e-6)
 
     def test_what_cannot_be_found_is_named(self):
         arguments = {"own_directories": True, "epochs": 1, "delete": False}

@@ -532,8 +532,29 @@ class CheckpointTest(parameterized.TestCase):
                 np.testing.assert_array_equal(slots[key], momenta[key])
         self.assertGreater(np.abs(one(later)["kernel"] - values["kernel"]).max(), 0)
 
+    @parameterized.parameters(1, 3)
+    def test_another_number_of_workers_delivers_what_waits_of_outer_gradients(self, workers):
+        diloco = tf_gc.DiLoCo(2, _AVERAGE, _COMPRESS_ALL)
+        with tempfile.TemporaryDirectory() as directory:
+            saved = shared_cluster(2).run(programs.train_and_save, diloco, directory, 4, 4)
+            restored = shared_cluster(workers).run(
+                programs.restore_and_train, diloco, directory, 0, 4, 6
+            )
+        before = one([values for values, _ in saved])
+        for name, after in one([values for values, _ in restored]).items():
+            key = name, "outer_gradient_residual"
+            waited, waits = (
+                np.mean([slots[key] for _, slots in results], axis=0)
+                for results in (saved, restored)
+            )
+            self.assertGreater(np.abs(waited).max(), 0)
+            gradients = [programs.gradient(name, s, w) for s in (4, 5) for w in range(workers)]
+            learnt = programs.INNER_RATE * sum(gradients) / workers
+            np.testing.assert_allclose(
+                before[name] - after, learnt + waited - waits, atol=1e-5, err_msg=name
+            )
+
     @parameterized.parameters(
-        ({"compression": _COMPRESS_ALL}, 4, "outer_gradient_residual", 0.0),
         ({"start_step": 4, "start_compression": _COMPRESS_ALL}, 2, "residual", programs.INNER_RATE),
         ({"start_step": 4, "start_compression": _COMPRESS_ALL}, 6, "residual", 0.0),
     )

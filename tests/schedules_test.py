@@ -122,6 +122,21 @@ class CheckTest(parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, r"ratio must be in \(0, 1\], got"):
             tf_gc.TopK(ratio=value)
 
+    def test_a_schedule_that_cannot_be_hashed_is_refused_by_name(self):
+        @dataclasses.dataclass
+        class Decay:
+            begin: float
+
+            def __call__(self, step):
+                return self.begin / (1 + tf.cast(step, tf.float32))
+
+        for make in (
+            lambda: tf_gc.TopK(ratio=Decay(0.1)),
+            lambda: tf_gc.SignSGD(step_size=Decay(0.1)),
+        ):
+            with self.assertRaisesRegex(ValueError, r"(ratio|step_size) must be hashable.*frozen"):
+                make()
+
     @parameterized.parameters(1e-6, 0.5, 1, 1.0)
     def test_a_value_that_is_allowed_is_kept(self, value):
         self.assertEqual(tf_gc.TopK(ratio=value).ratio, value)

@@ -199,6 +199,29 @@ def train(
     return result
 
 
+def apply_unknown(compression):
+    """tf_keras: applies gradients of variables that the optimizer was not built for."""
+    import tf_keras
+
+    strategy = _strategy(compression)
+    kernel, other = _variables(strategy, ("kernel", "other")).values()
+    with strategy.scope():
+        optimizer = tf_keras.optimizers.Adam()
+
+    @tf.function
+    def step():
+        def replica_step():
+            optimizer.apply_gradients([(tf.ones(kernel.shape), kernel)])
+            optimizer.apply_gradients([(tf.ones(other.shape), other)])
+
+        strategy.run(replica_step)
+
+    try:
+        step()
+    except KeyError as error:
+        return str(error)
+
+
 def names_of_slots(compression):
     """Returns the names in a checkpoint after a step with second moments."""
     strategy, _ = _trained(compression, 1)

@@ -482,6 +482,11 @@ class OptimizerTest(parameterized.TestCase):
             self.skipTest(f"this version of Keras has no {name}")
         self._check(name, "keras", legacy_keras=False, **arguments)
 
+    @parameterized.parameters(1, 2)
+    def test_tf_keras_says_by_itself_what_an_unknown_variable_needs(self, workers):
+        for error in shared_cluster(workers).run(programs.apply_unknown, tf_gc.ThreeLC()):
+            self.assertRegex(error, "optimizer.build")
+
     def test_so_does_ftrl_of_tf_keras(self):
         self._check("Ftrl", "keras", legacy_keras=True)
 

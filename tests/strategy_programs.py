@@ -770,9 +770,9 @@ def read_on_demand(compression, aggregation, shape):
     return [value.numpy() for value in values], collectives
 
 
-def checkpoint(directory, steps):
-    """Makes residuals, saves them; returns their sum over workers as seen here."""
-    strategy, variable, _ = _trained(steps)
+def checkpoint(directory, steps, reduce_op="SUM"):
+    """Makes residuals, saves them; returns this worker's."""
+    strategy, variable, _ = _trained(steps, reduce_op)
     tf.train.Checkpoint(residuals=strategy.residuals).write(f"{directory}/{rank()}/checkpoint")
     return _residual(strategy, variable)
 
@@ -785,6 +785,46 @@ def restore(directory, saved_by):
     variable = _variable(strategy)
     strategy.residuals.of(variable)
     return _residual(strategy, variable)
+
+
+def restore_and_reduce(directory, saved_by, reduce_op):
+    """Reduces zeros after a restart; returns what is delivered, and what is left of the residual.
+
+    One worker alone has no residual then.
+    """
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    tf.train.Checkpoint(residuals=strategy.residuals).read(f"{directory}/{saved_by}/checkpoint")
+    variable = _variable(strategy)
+    delivered = _reducer(strategy, variable, reduce_op)(np.zeros(variable.shape, np.float32))
+    return delivered, _residual(strategy, variable)
+
+
+def restore_unlike_names(directory):
+    """Three variables of one name, the first without a gradient, as `None` in the pairs.
+
+    Saves what waits for the others, or, as one worker, reduces zeros after a restart.
+
+    Returns:
+      The residuals of the last two, or what is delivered to them.
+    """
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    variables = [_variable(strategy) for _ in range(3)]
+    saved = tf.train.Checkpoint(residuals=strategy.residuals)
+    is_alone = strategy.num_replicas_in_sync == 1
+    if is_alone:
+        saved.read(f"{directory}/0/checkpoint")
+
+    @tf.function
+    def step(*gradients):
+        pairs = zip([None, *gradients], variables, strict=True)
+        return strategy.run(lambda: [g for g, _ in strategy.reduce_gradients(pairs)][1:])
+
+    scale = 0 if is_alone else 1
+    reduced = step(*(tf.constant(scale * gaussian(number)) for number in range(2)))
+    if is_alone:
+        return [total.numpy() for total in reduced]
+    saved.write(f"{directory}/{rank()}/checkpoint")
+    return [_residual(strategy, variable) for variable in variables[1:]]
 
 
 def save_again(directory, saved_by):
@@ -879,10 +919,10 @@ def residuals_of_equal_names(policy, directory=None):
     return names, [call.args[0] % call.args[1:] for call in warning.call_args_list]
 
 
-def _trained(steps):
+def _trained(steps, reduce_op="SUM"):
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
     variable = _variable(strategy)
-    reduce = _reducer(strategy, variable)
+    reduce = _reducer(strategy, variable, reduce_op)
     for step in range(steps):
         reduce(gaussian(step))
     return strategy, variable, reduce

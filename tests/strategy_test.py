@@ -488,6 +488,27 @@ class CheckpointTest(parameterized.TestCase):
         self.assertGreater(np.abs(sum(saved)).max(), 0)
         np.testing.assert_allclose(sum(restored), sum(saved), atol=1e-5)
 
+    @parameterized.product(restored_by=[1, 2, 3], reduce_op=["SUM", "MEAN"])
+    def test_what_waits_is_delivered_by_another_number_of_workers(self, restored_by, reduce_op):
+        combine = {"SUM": np.sum, "MEAN": np.mean}[reduce_op]
+        with tempfile.TemporaryDirectory() as directory:
+            saved = shared_cluster(2).run(programs.checkpoint, directory, 3, reduce_op)
+            results = shared_cluster(restored_by).run(
+                programs.restore_and_reduce, directory, 0, reduce_op
+            )
+        delivered, residuals = zip(*results, strict=True)
+        self.assertGreater(np.abs(delivered[0]).max(), 0)
+        np.testing.assert_allclose(
+            delivered[0] + combine(residuals, axis=0), combine(saved, axis=0), atol=1e-5
+        )
+
+    def test_one_worker_finds_what_waits_by_the_same_names(self):
+        with tempfile.TemporaryDirectory() as directory:
+            saved = shared_cluster(2).run(programs.restore_unlike_names, directory)
+            [delivered] = shared_cluster(1).run(programs.restore_unlike_names, directory)
+        for of_workers, total in zip(zip(*saved, strict=True), delivered, strict=True):
+            np.testing.assert_allclose(total, sum(of_workers), atol=1e-5)
+
     @parameterized.parameters(1, 2)
     def test_what_waits_for_a_slot_is_saved_again(self, restored_by):
         with tempfile.TemporaryDirectory() as directory:

@@ -72,12 +72,13 @@ class Exchange:
     `tf.errors.DeadlineExceededError` when one does not come in time.
 
     Attributes:
-      bucket: resource handle that orders these ops, and counts what they send.
       group_key: key of the workers' devices in TensorFlow's collective runtime.
       workers: the number of workers N.
       rank: which of them this is, 0 ... N - 1.
-      reduce_op: "SUM" or "MEAN", what the strategy was asked for.
       timeout_seconds: how long the ops wait for the others; 0 waits for ever.
+      bucket: resource handle that orders these ops, and counts what they send; None where there
+        are no variables.
+      reduce_op: "SUM" or "MEAN", what the strategy was asked for.
       step: int64 scalar, the number of reductions that the optimizer has done
         before; the same on all workers.
       names: the variables' names. None, for the last of an exact bucket, is for
@@ -100,16 +101,16 @@ class Exchange:
       turn_counter: makes the variable that `take_turn` counts in, when first called.
     """
 
-    bucket: tf.Tensor
     group_key: int
     workers: int
     rank: int
-    reduce_op: str
     timeout_seconds: float
-    step: tf.Tensor
-    names: tuple[str | None, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    slots: Mapping[str, Sequence[tf.Variable]]
+    bucket: tf.Tensor | None = None
+    reduce_op: str = "SUM"
+    step: tf.Tensor | None = None
+    names: tuple[str | None, ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
+    slots: Mapping[str, Sequence[tf.Variable]] = dataclasses.field(default_factory=dict)
     finite: tf.Tensor | None = None
     statistics: tf.Tensor | None = None
     units: Sequence[tf.Tensor] | None = None

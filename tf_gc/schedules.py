@@ -6,8 +6,8 @@ multiplier), it also takes a function of the step:
     tf_gc.ThreeLC(unit_multiplier=tf_gc.schedules.Linear(4.0, 6.0, steps=2000))
     tf_gc.TopK(ratio=keras.optimizers.schedules.PiecewiseConstantDecay([500], [0.1, 0.01]))
 
-Any callable will do that maps an int64 scalar tensor, the number of steps done,
-to a scalar. Nothing is traced again: the values are inputs of the ops. All
+Any callable will do that can be hashed, and maps an int64 scalar tensor, the number
+of steps done, to a scalar. Nothing is traced again: the values are inputs of the ops. All
 workers must use the same ones.
 """
 
@@ -34,10 +34,14 @@ def check(name: str, value: Hyperparameter, allowed: str, is_allowed: Callable[[
 
     Raises:
       ValueError: the value is neither callable nor an allowed number, with the
-        name and what is allowed.
+        name and what is allowed; or it cannot be hashed, as a compressor must be.
     """
     if not callable(value):
         checks.number(name, value, allowed, is_allowed)
+    elif type(value).__hash__ is None:
+        raise ValueError(
+            f"{name} must be hashable, got {value!r}: write @dataclasses.dataclass(frozen=True)"
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,12 +43,6 @@ class EFSignSGD(FusedCompressor):
     shares_second_moment = True
 
     def reduce(self, values, exchange):
-        from tf_gc import ops
-
-        def decode(scale, packed):
-            magnitudes = scales.from_units(scales.spread(scale, exchange), exchange)
-            return magnitudes * ops.sign_unpack(packed, exchange.size)
-
         scale = scales.mean_magnitudes(scales.in_units(values, exchange), exchange)
-        total, own = gathered.decode_all(scale, ops.sign_pack(values), decode, exchange)
+        total, own = gathered.sum_signs(scale, values, exchange)
         return total, values - own

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tf_gc.compressors.scales import from_units, spread
 from tf_gc.exchange import Exchange, from_bytes, received, to_bytes
 
 
@@ -43,3 +44,26 @@ def decode_all(
 
     zeros = tf.zeros([exchange.size])
     return exchange.fold(add, (zeros, zeros))
+
+
+def sum_signs(
+    magnitudes: tf.Tensor, values: tf.Tensor, exchange: Exchange
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Sends the signs of values, and a magnitude for each variable.
+
+    Args:
+      magnitudes: float32 [number of variables], this worker's; in units, where there are any.
+      values: float32 [n], of which the signs are sent.
+      exchange: the way to the other workers.
+
+    Returns:
+      What `decode_all` does.
+    """
+    from tf_gc import ops
+
+    def decode(theirs, signs):
+        return from_units(spread(theirs, exchange), exchange) * ops.sign_unpack(
+            signs, exchange.size
+        )
+
+    return decode_all(magnitudes, ops.sign_pack(values), decode, exchange)

@@ -156,12 +156,7 @@ class OneBitAdam(FusedCompressor):
         return exchange.sum(values - residual), residual
 
     def _one_bit(self, values, prediction, exchange):
-        from tf_gc import ops
-
-        def decode(scale, packed):
-            return scales.spread(scale, exchange) * ops.sign_unpack(packed, exchange.size)
-
         momentum = values + prediction
         scale = scales.mean_magnitudes(momentum, exchange)
-        total, own = gathered.decode_all(scale, ops.sign_pack(momentum), decode, exchange)
+        total, own = gathered.sum_signs(scale, momentum, exchange)
         return total - exchange.workers * prediction, momentum - own

@@ -75,13 +75,6 @@ def top_k(
     return tf.concat(indices, 0), tf.add_n(counts)
 
 
-def scatter(indices: tf.Tensor, values: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns a vector [size] with the sums of values at the indices, and zeros elsewhere."""
-    from tf_gc import ops
-
-    return ops.scatter(indices, values, size)
-
-
 def replace(
     values: tf.Tensor, indices: tf.Tensor, others: tf.Tensor, after: tf.Tensor | None = None
 ) -> tf.Tensor:
@@ -199,4 +192,4 @@ def gather(selected, indices, count, exchange):
         fn_output_signature=tf.TensorSpec([None], tf.int32),
     )
     # Adds one after the other, in the order of ranks.
-    return scatter(tf.reshape(where, [-1]), selected, exchange.size)
+    return ops.scatter(tf.reshape(where, [-1]), selected, exchange.size)

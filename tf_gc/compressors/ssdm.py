@@ -36,17 +36,13 @@ class SSDM(FusedCompressor):
     def reduce(self, values, exchange):
         from tf_gc import ops
 
-        def decode(norms, packed):
-            return scales.spread(norms, exchange) * ops.sign_unpack(packed, exchange.size)
-
         norms = scales.per_variable(scales.norm, values, exchange)
         bits = ops.stochastic_quantize(
             tf.math.divide_no_nan(values, scales.spread(norms, exchange)),
             [-1.0, 1.0],
             exchange.seed(self.seed),
         )
-        packed = ops.sign_pack(tf.cast(bits, tf.float32) - 0.5)
-        total, _ = gathered.decode_all(norms, packed, decode, exchange)
+        total, _ = gathered.sum_signs(norms, tf.cast(bits, tf.float32) - 0.5, exchange)
         return total, None
 
 
