@@ -79,7 +79,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         about a quarter of its time on encoding.
 
     Raises:
-      ValueError: an argument is out of range. A compressor that has no form for
+      ValueError: an argument is out of range, or has no effect with the others. A compressor that has no form for
         parameter servers is refused when the first variable is made that it
         would compress.
       RuntimeError: a process of the cluster has not loaded tf_gc.
@@ -109,6 +109,18 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             )
         checks.boolean("synchronous", synchronous)
         self._compression = as_policy(compression)
+        is_used = self._compression is not None or synchronous
+        of_versions = {"max_staleness": max_staleness, "updates_per_version": updates_per_version}
+        for name, value in of_versions.items():
+            if value is None:
+                continue
+            if synchronous:
+                raise ValueError(f"{name} is for synchronous=False: every round has a version")
+            if not is_used:
+                raise ValueError(
+                    f"{name} needs compression, which may be tf_gc.Policy() for values as they "
+                    "are: without, this is TensorFlow's strategy, which has no versions"
+                )
         self._synchronous = synchronous
         workers = len(cluster_resolver.cluster_spec().as_dict().get("worker", ()))
         if replicas_to_aggregate is None:
@@ -123,7 +135,6 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             checks.integer("max_staleness", max_staleness, 0)
         super().__init__(cluster_resolver, variable_partitioner)
         self._servers = {}  # device -> ServerVariables
-        is_used = self._compression is not None or synchronous
         self._residuals = ServerResiduals(workers, is_used)
         if not is_used:
             return

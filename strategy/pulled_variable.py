@@ -58,6 +58,11 @@ class PulledVariable(internals.CachingVariable):
             return self._gather_from_copy(indices)
         return super().sparse_read(indices, name=name)
 
+    def gather_nd(self, indices, name=None):
+        if self._is_copied():
+            return tf.gather_nd(self._read_copy(), indices, name=name)
+        return super().gather_nd(indices, name=name)
+
     def _dense_var_to_tensor(self, dtype=None, name=None, as_ref=False):
         if not self._is_copied():
             return super()._dense_var_to_tensor(dtype=dtype, name=name, as_ref=as_ref)

@@ -295,7 +295,10 @@ class GradientReducer:
 
     def _plan(self, entries):
         """Returns the buckets that entries travel in, lists of them."""
-        planned = [Gradient(e.compressor, e.gradient.dtype, _size(e)) for e in entries]
+        planned = [
+            Gradient(e.compressor, e.gradient.dtype, _size(e), has_statistics(_shape(e)))
+            for e in entries
+        ]
         return [[entries[i] for i in plan] for plan in plan_buckets(planned, self._bucket_bytes)]
 
     def _reduce_bucket(self, entries, others, reduce_op, step, with_second_moments):
@@ -509,8 +512,12 @@ def _names(entries):
     )
 
 
+def _shape(entry):
+    return unwrap(entry.variable).shape
+
+
 def _size(entry):
-    return unwrap(entry.variable).shape.num_elements()
+    return _shape(entry).num_elements()
 
 
 def _label(names):

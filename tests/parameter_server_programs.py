@@ -238,6 +238,29 @@ def updates_that_steps_read(delays, **kwargs):
     return [[float(value.max()) for value in step.fetch()] for step in steps]
 
 
+class GatheringLoop(Loop):
+    """Whose steps read rows in two ways, and push the gradients of the second one."""
+
+    def _push(self, gradients, delay):
+        def step():
+            [variable], [values] = self.variables, gradients
+            indices = tf.range(variable.shape[0])
+            with tf.GradientTape() as tape:
+                rows = tf.gather(variable, indices)
+                same = tf.gather_nd(variable, indices[:, None])
+                loss = tf.reduce_sum(values * same)
+            self.strategy.push_gradients([(tape.gradient(loss, variable), variable)], self._update)
+            return rows, same
+
+        return [self.strategy.experimental_local_results(v)[0] for v in self.strategy.run(step)]
+
+
+def gather_rows(count, **kwargs):
+    """Returns what each step has read, and the variable at the end."""
+    loop = GatheringLoop(**kwargs)
+    return loop.push_all([[gaussian(step)] for step in range(count)]), loop.values[0]
+
+
 class ClippingLoop(Loop):
     """Whose steps write what they read after they have pushed."""
 

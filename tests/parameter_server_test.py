@@ -180,6 +180,17 @@ class PushAndPullTest(parameterized.TestCase):
         self.assertEqual(servers, 2)
         self.assertEqual(read, [0, 1, 2])
 
+    def test_gather_nd_reads_the_copy_too(self):
+        read, _ = shared_cluster(1).run(
+            programs.gather_rows, 3, compression=tf_gc.ThreeLC(1.75)
+        )
+        self.assertGreater(np.abs(read[-1][0]).max(), 0)
+        for rows, same in read:
+            np.testing.assert_array_equal(rows, same)
+        _, value = shared_cluster(1).run(programs.gather_rows, 3, compression=tf_gc.Policy())
+        pushed = total([programs.gaussian(step) for step in range(3)])
+        np.testing.assert_allclose(value, -pushed, rtol=1e-5, atol=1e-6)
+
     def test_thc_leaves_alone_what_is_not_pulled(self):
         """It has its scale with pulls."""
         compressor = shared_cluster(1).run(programs.compressor_of_a_half_variable, tf_gc.THC())
@@ -346,6 +357,10 @@ class PushAndPullTest(parameterized.TestCase):
 class ArgumentsTest(parameterized.TestCase):
     @parameterized.parameters(
         ({"synchronous": "False"}, "synchronous must be True or False"),
+        ({"synchronous": True, "max_staleness": 0}, "max_staleness .* synchronous=False"),
+        ({"synchronous": True, "updates_per_version": 2}, "updates_per_version .* synchronous=Fal"),
+        ({"max_staleness": 0}, "max_staleness .*Policy"),
+        ({"updates_per_version": 2}, "updates_per_version .*Policy"),
         ({"variable_partitioner": tf_gc.ThreeLC()}, "give .* as compression="),
     )
     def test_a_bad_argument_is_refused_by_name(self, arguments, message):

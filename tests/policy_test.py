@@ -165,7 +165,7 @@ class FromStringTest(parameterized.TestCase):
             tf_gc.compressors.from_string(text)
 
 
-class FusionTest(absltest.TestCase):
+class FusionTest(parameterized.TestCase):
     @given(
         st.lists(
             st.builds(
@@ -195,6 +195,19 @@ class FusionTest(absltest.TestCase):
     def test_the_last_variables_travel_first(self):
         gradients = [Gradient(tf_gc.ThreeLC(), tf.float32, 600) for _ in range(4)]
         self.assertEqual(plan_buckets(gradients, bucket_bytes=4800), [[3, 2], [1, 0]])
+
+    @parameterized.parameters(
+        (tf_gc.THC(units="second_moment"), [[3, 1], [2, 0]]),
+        (tf_gc.Auto(), [[3, 1], [2, 0]]),
+        (tf_gc.THC(units="gradient"), [[3, 2, 1, 0]]),
+        (tf_gc.ThreeLC(), [[3, 2, 1, 0]]),
+    )
+    def test_variables_without_units_are_not_in_blocks_with_others(self, compressor, expected):
+        gradients = [
+            Gradient(compressor, tf.float32, 10, has_units=has_units)
+            for has_units in (False, True, False, True)
+        ]
+        self.assertEqual(plan_buckets(gradients, bucket_bytes=4096), expected)
 
     def test_a_whole_model_is_cut_where_indices_end(self):
         gradients = [Gradient(tf_gc.ARTopK(0.01), tf.float32, 2**30)] * 3

@@ -137,6 +137,24 @@ def reduce_kernel(compression, steps):
     return result
 
 
+def sum_beside_a_matrix(compression, steps, value):
+    """Reduces `value` for each weight of a column, beside a matrix; returns all that it got."""
+    strategy = _strategy(compression)
+    with strategy.scope():
+        matrix = tf.Variable(tf.zeros([64, 200]), name="matrix")
+        column = tf.Variable(tf.zeros([1536, 1]), name="column")
+
+    @tf.function
+    def step(values):
+        def replica_step(values):
+            pairs = [(values, matrix), (tf.fill(column.shape, value), column)]
+            return strategy.reduce_gradients(pairs)[1][0]
+
+        return strategy.run(replica_step, args=(values,))
+
+    return sum(step(tf.constant(gaussian(i, matrix.shape))).numpy() for i in range(steps))
+
+
 def train(
     compression,
     steps,

@@ -463,6 +463,14 @@ def _alone(name, gradients, **arguments):
     return variable.numpy()
 
 
+class UnitsTest(absltest.TestCase):
+    def test_a_variable_without_units_has_not_the_errors_of_those_with_some(self):
+        thc = tf_gc.THC(units="second_moment", rounding="nearest")
+        value, steps = 1e-4, 10
+        for total in shared_cluster(2).run(programs.sum_beside_a_matrix, thc, steps, value):
+            np.testing.assert_allclose(total, 2 * steps * value, rtol=0.5)
+
+
 class OptimizerTest(parameterized.TestCase):
     @parameterized.product(name=[n for n, f in _OPTIMIZERS.items() if f], optimizers=["keras"])
     def test_keras_3_takes_shared_second_moments(self, name, optimizers):

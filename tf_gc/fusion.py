@@ -24,6 +24,7 @@ class Gradient:
     compressor: Compressor
     dtype: tf.DType
     size: int  # in values
+    has_units: bool = True  # as matrices have
 
 
 def default_bucket_bytes(workers: int) -> int:
@@ -35,7 +36,8 @@ def plan_buckets(gradients: Sequence[Gradient], bucket_bytes: int) -> list[list[
     """Cuts a list of gradients in buckets.
 
     A bucket holds gradients of one compressor, and of one dtype unless they are
-    not compressed. It is closed when the next gradient would make it larger than
+    not compressed; where an error is spread over several variables, they all have
+    units, or none has. It is closed when the next gradient would make it larger than
     `bucket_bytes`, or, if the compressor wants the whole model in one, larger than
     the 2^31 - 1 values that selection knows; a gradient that is larger than that
     has a bucket of its own. Back-propagation finishes
@@ -49,11 +51,15 @@ def plan_buckets(gradients: Sequence[Gradient], bucket_bytes: int) -> list[list[
       For each bucket the indices of its gradients.
     """
     buckets = []
-    open_buckets = {}  # (compressor, dtype or None) -> (indices, bytes)
+    open_buckets = {}  # kind -> (indices, bytes)
     for index in reversed(range(len(gradients))):
         gradient = gradients[index]
         is_exact = isinstance(gradient.compressor, Uncompressed)
-        kind = (gradient.compressor, None if is_exact else gradient.dtype)
+        needs_units = (
+            gradient.compressor.spreads_errors and gradient.compressor.units == "second_moment"
+        )
+        is_apart = needs_units and not gradient.has_units
+        kind = (gradient.compressor, None if is_exact else gradient.dtype, is_apart)
         size = gradient.size * gradient.dtype.size
         whole_model = gradient.compressor.whole_model
         most = _MAX_VALUES * gradient.dtype.size if whole_model else bucket_bytes

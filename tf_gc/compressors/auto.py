@@ -68,6 +68,7 @@ class Auto(Compressor):
     record: str | os.PathLike | None = dataclasses.field(default=None, repr=False)
 
     shares_second_moment = True
+    spreads_errors = True  # as THC does
     units = "second_moment"
 
     def __post_init__(self):

@@ -31,6 +31,8 @@ class Compressor(abc.ABC):
         for what has not been delivered yet.
       whole_model: whether all variables that it compresses make one bucket,
         whatever its size.
+      spreads_errors: whether the error of a value is as large as the values of other
+        variables make it: then variables without units have buckets of their own.
       units: what values are measured in where they are compared, or get a
         magnitude: "gradient", or "second_moment": the root of the second moment
         that rows and columns have had so far, `Exchange.units`. Where it is "auto"
@@ -49,6 +51,7 @@ class Compressor(abc.ABC):
 
     uses_residual: ClassVar[bool] = True
     whole_model: ClassVar[bool] = False
+    spreads_errors: ClassVar[bool] = False
     shares_second_moment: ClassVar[bool] = False
     uses_first_moment: ClassVar[bool] = False
     corrects_units: ClassVar[bool] = False

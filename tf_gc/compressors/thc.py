@@ -1,7 +1,7 @@
 """THC: tensor homomorphic compression."""
 
 import dataclasses
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -69,6 +69,8 @@ class UniformTHC(Compressor):
     units: Literal["auto", "gradient", "second_moment"] = dataclasses.field(
         default="auto", kw_only=True
     )
+
+    spreads_errors: ClassVar[bool] = True  # over a block
 
     def __post_init__(self):
         super().__post_init__()
