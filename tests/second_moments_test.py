@@ -463,7 +463,7 @@ def _alone(name, gradients, **arguments):
     return variable.numpy()
 
 
-class UnitsTest(absltest.TestCase):
+class BlocksTest(absltest.TestCase):
     def test_a_variable_without_units_has_not_the_errors_of_those_with_some(self):
         thc = tf_gc.THC(units="second_moment", rounding="nearest")
         value, steps = 1e-4, 10
