@@ -79,9 +79,9 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         about a quarter of its time on encoding.
 
     Raises:
-      ValueError: an argument is out of range, or has no effect with the others. A compressor that has no form for
-        parameter servers is refused when the first variable is made that it
-        would compress.
+      ValueError: an argument is out of range, or has no effect with the others. A
+        compressor that has no form for parameter servers is refused when the first
+        variable is made that it would compress.
       RuntimeError: a process of the cluster has not loaded tf_gc.
     """
 
