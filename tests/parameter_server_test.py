@@ -181,9 +181,7 @@ class PushAndPullTest(parameterized.TestCase):
         self.assertEqual(read, [0, 1, 2])
 
     def test_gather_nd_reads_the_copy_too(self):
-        read, _ = shared_cluster(1).run(
-            programs.gather_rows, 3, compression=tf_gc.ThreeLC(1.75)
-        )
+        read, _ = shared_cluster(1).run(programs.gather_rows, 3, compression=tf_gc.ThreeLC(1.75))
         self.assertGreater(np.abs(read[-1][0]).max(), 0)
         for rows, same in read:
             np.testing.assert_array_equal(rows, same)
