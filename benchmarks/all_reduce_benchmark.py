@@ -49,6 +49,7 @@ _CONTENDERS = {
     "3LC, s = 1.75": tf_gc.ThreeLC(1.75),
     "THC": tf_gc.THC(),
     "THC, nearest": tf_gc.THC(rounding="nearest"),
+    "THC, nearest, in units": tf_gc.THC(rounding="nearest", units="second_moment"),
     "Uniform THC, ring": tf_gc.UniformTHC(topology="ring"),
     "Marsit": tf_gc.Marsit(full_precision_every=0),
     "AR-Topk, 1 %": tf_gc.ARTopK(0.01),

@@ -85,6 +85,25 @@ void Norms(benchmark::State& state, const ParallelFor& parallel_for) {
   SetRate(state);
 }
 
+// Of rows of 256 values, in the first-level cache.
+void Units(benchmark::State& state, const ParallelFor& parallel_for) {
+  constexpr int64_t kColumns = 256;
+  const std::vector<float> columns(kColumns, 1.0f);
+  std::vector<float> values = RandomValues(kUnit);
+  for (auto _ : state) {
+    ParallelForUnits(
+        parallel_for, kValues, kUnit, /*cost=*/1,
+        [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; i += kColumns) {
+            float* const row = values.data() + i % kUnit;
+            DivideByUnits(row, kColumns, 1.0f, columns.data());
+          }
+        });
+    benchmark::ClobberMemory();
+  }
+  SetRate(state);
+}
+
 template <typename Lane>
 void Pack(benchmark::State& state, const ParallelFor& parallel_for, int bits) {
   const std::vector<Lane> lanes(kValues, 31);
@@ -135,6 +154,7 @@ const bool kRegistered = [] {
   RegisterForAll("ThcDecodeSums8", DecodeSums<uint8_t>);
   RegisterForAll("ThcDecodeSums16", DecodeSums<uint16_t>);
   RegisterForAll("SumOfSquares", Norms);
+  RegisterForAll("DivideByUnits", Units);
   RegisterForBits("PackLanes8", Pack<uint8_t>, {6, 7});
   RegisterForBits("PackLanes16", Pack<uint16_t>, {9, 10});
   RegisterForBits("UnpackLanes8", Unpack<uint8_t>, {6, 7});

@@ -98,12 +98,10 @@ void ThcBucket::ForEachUnit(const Segment& segment, const Work& work) const {
 }
 
 void ThcBucket::FromUnits(const Segment& segment, float* part) const {
-  ForEachUnit(segment,
-              [=](float a, const float* b, int64_t offset, int64_t length) {
-                for (int64_t j = 0; j < length; ++j) {
-                  part[offset + j] *= a * b[j];
-                }
-              });
+  ForEachUnit(segment, [=](float row, const float* columns, int64_t offset,
+                           int64_t length) {
+    kernels::MultiplyByUnits(part + offset, length, row, columns);
+  });
 }
 
 template <typename See>
@@ -122,11 +120,10 @@ void ThcBucket::Gather(int64_t first, int64_t n, float* x,
                          variable.residual + segment.begin, segment.length,
                          values);
     see(segment, values);
-    ForEachUnit(segment,
-                [=](float a, const float* b, int64_t offset, int64_t length) {
-                  for (int64_t j = 0; j < length; ++j)
-                    x[offset + j] /= a * b[j];
-                });
+    ForEachUnit(segment, [=](float row, const float* columns, int64_t offset,
+                             int64_t length) {
+      kernels::DivideByUnits(x + offset, length, row, columns);
+    });
   });
 }
 

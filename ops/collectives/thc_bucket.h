@@ -81,8 +81,9 @@ class ThcBucket {
   // Calls work(segment) for the values from `first` on, the padding left out.
   template <typename Work>
   void ForEachSegment(int64_t first, int64_t n, const Work& work) const;
-  // Calls work(a, b, offset, length) for the rows that a segment has a part of:
-  // the value offset + j has the unit a b[j]. Nothing where there are no units.
+  // Calls work(row, columns, offset, length) for the rows that a segment has a
+  // part of: the value offset + j has the unit row * columns[j]. Nothing where
+  // there are no units.
   template <typename Work>
   void ForEachUnit(const Segment& segment, const Work& work) const;
   // Multiplies the segment's values in a part by their units.

@@ -123,6 +123,10 @@ struct ThcKernelTable {
                  float* quotients);
   void (*undelivered)(const float* values, const float* residual,
                       const float* delivered, int64_t n, float* undelivered);
+  void (*divide_by_units)(float* values, int64_t n, float row,
+                          const float* columns);
+  void (*multiply_by_units)(float* values, int64_t n, float row,
+                            const float* columns);
   // values = limit * levels[index], of up to 256 levels.
   void (*decode_indices)(const uint8_t* indices, int64_t n, const float* levels,
                          int num_levels, float limit, float* values);

@@ -74,6 +74,15 @@ void Undelivered(const float* values, const float* residual,
   Table().undelivered(values, residual, delivered, n, undelivered);
 }
 
+void DivideByUnits(float* values, int64_t n, float row, const float* columns) {
+  Table().divide_by_units(values, n, row, columns);
+}
+
+void MultiplyByUnits(float* values, int64_t n, float row,
+                     const float* columns) {
+  Table().multiply_by_units(values, n, row, columns);
+}
+
 // Calls work(limit, offset, length) for parts of blocks, and then
 // pass(offset, length) for the unit that these make up, offsets being in the
 // part.

@@ -105,6 +105,9 @@ void Divide(const float* values, int64_t n, float divisor, float* quotients);
 // undelivered = values + residual - delivered.
 void Undelivered(const float* values, const float* residual,
                  const float* delivered, int64_t n, float* undelivered);
+// In place, by row * columns[i], the units of a part of a row.
+void DivideByUnits(float* values, int64_t n, float row, const float* columns);
+void MultiplyByUnits(float* values, int64_t n, float row, const float* columns);
 
 // Writes the PackedSize(blocks.padded(), bits) bytes of the packed indices.
 // `values` are blocks.padded(), `limits` one a block. `rotated` has room for

@@ -39,6 +39,17 @@ void Undelivered(const float* values, const float* residual,
   }
 }
 
+void DivideByUnits(float* values, int64_t n, float row, const float* columns) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) values[i] /= row * columns[i];
+}
+
+void MultiplyByUnits(float* values, int64_t n, float row,
+                     const float* columns) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) values[i] *= row * columns[i];
+}
+
 template <int kSize>
 void DecodeIndicesOf(const uint8_t* indices, int64_t n, const float* levels,
                      float limit, float* values) {
@@ -73,8 +84,8 @@ void DecodeSums(const Lane* sums, int64_t n, float limit, float step,
 }  // namespace
 
 const ThcKernelTable kThcKernelTable = {
-    SumOfSquares,        Divide,
-    Undelivered,         DecodeIndices,
+    SumOfSquares,  Divide,          Undelivered,
+    DivideByUnits, MultiplyByUnits, DecodeIndices,
     DecodeSums<uint8_t>, DecodeSums<uint16_t>};
 
 }  // namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET
