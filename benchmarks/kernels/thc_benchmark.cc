@@ -91,14 +91,13 @@ void Units(benchmark::State& state, const ParallelFor& parallel_for) {
   const std::vector<float> columns(kColumns, 1.0f);
   std::vector<float> values = RandomValues(kUnit);
   for (auto _ : state) {
-    ParallelForUnits(
-        parallel_for, kValues, kUnit, /*cost=*/1,
-        [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; i += kColumns) {
-            float* const row = values.data() + i % kUnit;
-            DivideByUnits(row, kColumns, 1.0f, columns.data());
-          }
-        });
+    ParallelForUnits(parallel_for, kValues, kUnit, /*cost=*/1,
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t i = begin; i < end; i += kColumns) {
+                         float* const row = values.data() + i % kUnit;
+                         DivideByUnits(row, kColumns, 1.0f, columns.data());
+                       }
+                     });
     benchmark::ClobberMemory();
   }
   SetRate(state);

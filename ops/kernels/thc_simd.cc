@@ -84,8 +84,7 @@ void DecodeSums(const Lane* sums, int64_t n, float limit, float step,
 }  // namespace
 
 const ThcKernelTable kThcKernelTable = {
-    SumOfSquares,  Divide,          Undelivered,
-    DivideByUnits, MultiplyByUnits, DecodeIndices,
-    DecodeSums<uint8_t>, DecodeSums<uint16_t>};
+    SumOfSquares,    Divide,        Undelivered,         DivideByUnits,
+    MultiplyByUnits, DecodeIndices, DecodeSums<uint8_t>, DecodeSums<uint16_t>};
 
 }  // namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET
