@@ -21,7 +21,7 @@ from supported import extras, installed_tensorflow, tensorflow_to_build_for  # n
 OUTPUTS = {
     "ops/libtf_gc_ops.so": "tf_gc/ops/libtf_gc_ops.so",
     "tf_gc/kernels.so": "tf_gc/kernels.so",
-    "tf_gc/loopback.so": "tf_gc/loopback.so",
+    "tf_gc/preloaded.so": "tf_gc/preloaded.so",
     "tf_gc/_build_info.py": "tf_gc/_build_info.py",
 }
 
@@ -40,7 +40,7 @@ def bazel_build():
             environment.pop("PYTHONNOUSERSITE", None)  # where TensorFlow may be
             environment["PYTHONPATH"] = os.path.dirname(pybind11.__path__[0])
     targets = ["//ops:libtf_gc_ops.so"]
-    targets += [f"//tf_gc:{name}" for name in ("kernels.so", "loopback.so", "build_info")]
+    targets += [f"//tf_gc:{name}" for name in ("kernels.so", "preloaded.so", "build_info")]
     options = os.environ.get("BAZEL_BUILD_OPTIONS", "").split()
     # Over that of .bazelrc.user, which is for .venv.
     options.append(f"--repo_env=PYTHON_BIN_PATH={sys.executable}")

@@ -192,14 +192,14 @@ class ClusterTest(_LaunchTest):
 
     def test_without_the_library_for_loopback_it_says_what_to_run(self):
         with (
-            absltest.mock.patch.object(processes, "_PRELOADED", "/nowhere/loopback.so"),
-            self.assertRaisesRegex(launch.LaunchError, "/nowhere/loopback.so is missing.*setup.sh"),
+            absltest.mock.patch.object(processes, "_PRELOADED", "/nowhere/preloaded.so"),
+            self.assertRaisesRegex(launch.LaunchError, "/nowhere/preloaded.so is missing.*setup.sh"),
         ):
             self.run_program("pass")
 
     @parameterized.parameters("a folder", "a:folder")
     def test_where_the_library_for_loopback_cannot_be_preloaded_it_says_what_to_do(self, folder):
-        library = self.create_tempdir(folder).create_file("loopback.so").full_path
+        library = self.create_tempdir(folder).create_file("preloaded.so").full_path
         with (
             absltest.mock.patch.object(processes, "_PRELOADED", library),
             self.assertRaisesRegex(launch.LaunchError, f"{library} .* no space and no colon"),
@@ -578,6 +578,33 @@ class MemoryTest(_LaunchTest):
             )
         self.assertEqual(code, 0, lines)
         self.assertEqual(self.texts(lines, "worker 0"), [expected])
+
+    @parameterized.parameters(({}, True), ({"MALLOC_ARENA_MAX": "4"}, False))
+    def test_what_the_program_sets_by_itself_does_not_count(self, variables, is_kept):
+        """TensorFlow 2.21 does this, where a dataset is made of a generator."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
+        with absltest.mock.patch.dict(os.environ, {**inherited, **variables}, clear=True):
+            _, lines = self.run_program(
+                """
+                import ctypes, resource
+                c = ctypes.CDLL(None)
+                c.malloc.restype, c.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+                c.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+                c.mallopt(-3, 128 << 10)  # M_MMAP_THRESHOLD
+                def fill():
+                    block = c.malloc(1 << 20)
+                    c.memset(block, 1, 1 << 20)
+                    c.free(block)
+                fill()
+                before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+                for _ in range(10):
+                    fill()
+                print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+                """,
+                workers=1,
+            )
+        [faults] = map(int, self.texts(lines, "worker 0"))
+        self.assertEqual(faults < 500, is_kept, faults)
 
 
 class GpusTest(_LaunchTest):

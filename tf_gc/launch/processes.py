@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 # port of a worker that is still starting.
 PORTS = range(20000, 30000)
 
-_PRELOADED = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "loopback.so"))
+_PRELOADED = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "preloaded.so"))
 
 # How many threads one of TensorFlow's ops may use, unless the program itself says so.
 _THREADS = "TF_NUM_INTRAOP_THREADS"
@@ -163,9 +163,12 @@ def keep_memory(environment: MutableMapping[str, str]) -> None:
 
     By itself glibc gives the end of a heap back to the system as soon as it is free. TensorFlow
     frees a step's tensors and allocates them again: each page of them, each step, is a page fault.
+    What is preloaded, if it can be, sees to it that TensorFlow leaves this as it is.
     """
     if not any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in environment):
         environment.update(_KEPT_MEMORY)
+        if os.path.exists(_PRELOADED) and _can_be_preloaded():
+            _preload(environment)
 
 
 def keep_to_loopback(environment: MutableMapping[str, str], address: str) -> bool:
@@ -192,15 +195,24 @@ def keep_to_loopback(environment: MutableMapping[str, str], address: str) -> boo
             f"{_PRELOADED} is missing, which keeps servers on the loopback interface: run "
             "./setup.sh in a clone, or install tf_gc again"
         )
-    if " " in _PRELOADED or ":" in _PRELOADED:  # where ld.so splits LD_PRELOAD, without an escape
+    if not _can_be_preloaded():
         raise LaunchError(
             f"{_PRELOADED} keeps servers on the loopback interface, but cannot be preloaded: "
             "install tf_gc in a folder whose path has no space and no colon"
         )
     environment.update(variables)
+    _preload(environment)
+    return True
+
+
+def _can_be_preloaded():
+    """Whether the library's path has nothing where ld.so splits LD_PRELOAD, without an escape."""
+    return not any(separator in _PRELOADED for separator in " :")
+
+
+def _preload(environment):
     others = [name for name in environment.get("LD_PRELOAD", "").split(":") if name]
     environment["LD_PRELOAD"] = ":".join([*{**dict.fromkeys(others), _PRELOADED: None}])
-    return True
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,13 +1,18 @@
-// For LD_PRELOAD: keeps a process's TensorFlow server on the loopback
-// interface.
+// For LD_PRELOAD: two things that TensorFlow has no setting for.
 //
-// TensorFlow listens on all addresses of the machine, and has no setting for
-// it. Here what is bound to all addresses at the port that the environment
-// variable TF_GC_LOOPBACK_PORT names is bound to the one address in
-// TF_GC_LOOPBACK_HOST.
+// It listens on all addresses of the machine. Here what is bound to all
+// addresses at the port that the environment variable TF_GC_LOOPBACK_PORT names
+// is bound to the one address in TF_GC_LOOPBACK_HOST.
+//
+// Where a dataset is made of a Python generator, as Keras's fit makes them,
+// TensorFlow 2.21 has malloc take every block of 128 KiB and more from the
+// system, and give it back when it is free (tensorflow::data::
+// ApplyPython311MemoryPatch): each page of each tensor is a page fault, in
+// every step. Here what MALLOC_MMAP_THRESHOLD_ in the environment says stays.
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -66,4 +71,14 @@ extern "C" __attribute__((visibility("default"))) int bind(
     return next(socket, reinterpret_cast<sockaddr*>(&ipv6), sizeof(ipv6));
   }
   return next(socket, address, size);
+}
+
+extern "C" __attribute__((visibility("default"))) int mallopt(int parameter,
+                                                              int value) {
+  using Mallopt = int (*)(int, int);
+  static const Mallopt next =
+      reinterpret_cast<Mallopt>(dlsym(RTLD_NEXT, "mallopt"));
+  const bool is_kept = parameter == M_MMAP_THRESHOLD &&
+                       std::getenv("MALLOC_MMAP_THRESHOLD_") != nullptr;
+  return is_kept ? 1 : next(parameter, value);
 }
