@@ -117,20 +117,23 @@ class Adaptation:
         choices = [
             Choice(
                 self._systems,
+                place,
                 index,
                 followed.ratio,
                 followed.measures_links,
                 followed.second_moments_age,
                 *of_bucket,
             )
-            for index, *of_bucket in zip(
-                followed.choices,
-                followed.has_units,
-                followed.shares_second_moment,
-                followed.has_fresh_units,
-                followed.residuals_versions,
-                self._clean_versions,
-                strict=True,
+            for place, (index, *of_bucket) in enumerate(
+                zip(
+                    followed.choices,
+                    followed.has_units,
+                    followed.shares_second_moment,
+                    followed.has_fresh_units,
+                    followed.residuals_versions,
+                    self._clean_versions,
+                    strict=True,
+                )
             )
         ]
         return choices, followed

@@ -313,6 +313,16 @@ class ChooserTest(absltest.TestCase):
             self.assertEqual(chooser.plan, plan)
             self.assertTrue(chooser.is_settled)
 
+    def test_a_latency_that_was_measured_as_too_long_is_no_change_of_the_steps(self):
+        systems = [_RING, _TREE]
+        world = _World(Network(3e-3, 1e9), [100_000], computation=0.001, wrong={"AR-Topk": 0.3})
+        chooser = Chooser(systems, world.sizes, 4, _RATIOS)
+        seconds, _ = world.train(chooser, systems)
+        self.assertTrue(chooser.is_settled)
+        for _ in range(15):
+            chooser.update(Network(1e-3, 1e9), [seconds] * 3)
+            self.assertTrue(chooser.is_settled)
+
     def test_slower_steps_make_it_look_again_though_the_network_seems_the_same(self):
         systems = [_EXACT, _3LC]
         world = _World(Network(1e-4, 1e9), [1_000_000], computation=0.001)

@@ -14,6 +14,7 @@ from tests import second_moment_programs
 from tests import second_moment_reference as reference
 from tests.clusters import shared_cluster
 from tf_gc.adaptive.run_record import read_run
+from tf_gc.compressors.auto import AnyRatio
 from tf_gc.testing.cluster import Cluster
 
 _ALL = tf_gc.Auto(ratios=(0.1, 0.01))
@@ -30,6 +31,16 @@ _SCRIPT = [
         (2, None),
     )
 ]
+
+
+class RootTest(absltest.TestCase):
+    def test_buckets_of_a_step_are_selected_by_different_workers(self):
+        roots = []
+        for place in range(4):
+            exchange = mock.Mock(workers=4, choice=mock.Mock(place=place))
+            exchange.take_turn.return_value = 6
+            roots.append(AnyRatio(topology="ring").root(exchange))
+        self.assertEqual(roots, [2, 3, 0, 1])
 
 
 class StepsTest(parameterized.TestCase):

@@ -193,7 +193,7 @@ class ClusterTest(_LaunchTest):
     def test_without_the_library_for_loopback_it_says_what_to_run(self):
         with (
             absltest.mock.patch.object(processes, "_PRELOADED", "/nowhere/preloaded.so"),
-            self.assertRaisesRegex(launch.LaunchError, "/nowhere/preloaded.so is missing.*setup.sh"),
+            self.assertRaisesRegex(launch.LaunchError, "/nowhere/preloaded.so is missing.*setup"),
         ):
             self.run_program("pass")
 

@@ -209,6 +209,11 @@ class FusionTest(parameterized.TestCase):
         ]
         self.assertEqual(plan_buckets(gradients, bucket_bytes=4096), expected)
 
+    def test_a_variable_without_values_has_no_bucket_of_its_own(self):
+        sizes = {10: True, 0: False}
+        gradients = [Gradient(tf_gc.Auto(), tf.float32, *of_one) for of_one in sizes.items()]
+        self.assertEqual(plan_buckets(gradients, bucket_bytes=4096), [[1, 0]])
+
     def test_a_whole_model_is_cut_where_indices_end(self):
         gradients = [Gradient(tf_gc.ARTopK(0.01), tf.float32, 2**30)] * 3
         self.assertEqual(plan_buckets(gradients, bucket_bytes=4096), [[2], [1], [0]])

@@ -13,7 +13,8 @@ class Choice:
 
     Attributes:
       systems: the compressors.
-      index: int32 scalar, which of them.
+      place: int, which of the step's buckets this is.
+      index: int32 scalar, which of the systems.
       ratio: float32 scalar, the part of the values that those without a ratio of their own send.
       measures_links: bool scalar, whether this step measures the links.
       second_moments_age: int64 scalar, how many steps ago second moments were used last.
@@ -28,6 +29,7 @@ class Choice:
     """
 
     systems: tuple
+    place: int
     index: tf.Tensor
     ratio: tf.Tensor
     measures_links: tf.Tensor

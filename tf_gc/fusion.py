@@ -58,7 +58,7 @@ def plan_buckets(gradients: Sequence[Gradient], bucket_bytes: int) -> list[list[
         needs_units = (
             gradient.compressor.spreads_errors and gradient.compressor.units == "second_moment"
         )
-        is_apart = needs_units and not gradient.has_units
+        is_apart = needs_units and not gradient.has_units and gradient.size > 0
         kind = (gradient.compressor, None if is_exact else gradient.dtype, is_apart)
         size = gradient.size * gradient.dtype.size
         whole_model = gradient.compressor.whole_model

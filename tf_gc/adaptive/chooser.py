@@ -253,11 +253,16 @@ class Chooser:
         """Returns the network with links that are at least as fast as these steps need.
 
         Where latency is long, TCP takes some round trips for the bytes of a short message, and
-        their bandwidth is that of no long one.
+        their bandwidth is that of no long one. On a busy machine, a short message takes long.
         """
-        transfer = sum(cost.transfer for cost in self._chosen(network, used.choices))
-        excess = transfer / min(seconds)
-        return dataclasses.replace(network, bandwidth=network.bandwidth * max(1.0, excess))
+        costs = self._chosen(network, used.choices)
+        transfer = sum(cost.transfer for cost in costs)
+        latency = max(cost.latency for cost in costs)
+        return dataclasses.replace(
+            network,
+            bandwidth=network.bandwidth * max(1.0, transfer / min(seconds)),
+            latency=network.latency / max(1.0, latency / min(seconds)),
+        )
 
     def _chosen(self, network, choices):
         """Returns a `Prediction` of each bucket."""

@@ -66,7 +66,7 @@ class ARTopK(FusedCompressor):
 
         count = sparse.count(self.ratio, exchange.size, exchange.step)
         if self.selection == "staleness":
-            root = exchange.take_turn() % exchange.workers
+            root = self.root(exchange)
             indices = sparse.broadcast_indices(
                 lambda: ops.top_k_indices(sparse.to_compare(values, exchange), count),
                 count,
@@ -81,3 +81,7 @@ class ARTopK(FusedCompressor):
             root = tf.argmax(exchange.all_gather(norm))
             indices = sparse.broadcast_indices(lambda: own, count, exchange.size, root, exchange)
         return sparse.sum_at(indices, values, self.overshoot, exchange, self.topology)
+
+    def root(self, exchange):
+        """Returns whose turn it is to select, an int64 scalar."""
+        return exchange.take_turn() % exchange.workers

@@ -131,8 +131,12 @@ class AnyRatio(ARTopK):
         return f"AR-Topk on a {self.topology}"
 
     def reduce(self, values, exchange):
-        at_ratio = ARTopK(lambda _: exchange.choice.ratio, topology=self.topology)
-        return at_ratio.reduce(values, exchange)
+        at_ratio = dataclasses.replace(self, ratio=lambda _: exchange.choice.ratio)
+        return super(AnyRatio, at_ratio).reduce(values, exchange)
+
+    def root(self, exchange):
+        # In a step buckets have different ones: no link has the indices of all.
+        return (exchange.take_turn() + exchange.choice.place) % exchange.workers
 
 
 @dataclasses.dataclass(frozen=True)
