@@ -191,9 +191,10 @@ class ClusterTest(_LaunchTest):
         self.assertEqual(self.texts(lines, "worker 0"), ["[]"])
 
     def test_without_the_library_for_loopback_it_says_what_to_run(self):
+        library = "/nowhere/preloaded.so"
         with (
-            absltest.mock.patch.object(processes, "_PRELOADED", "/nowhere/preloaded.so"),
-            self.assertRaisesRegex(launch.LaunchError, "/nowhere/preloaded.so is missing.*setup"),
+            absltest.mock.patch.object(processes, "_PRELOADED", library),
+            self.assertRaisesRegex(launch.LaunchError, f"{library} is missing.*setup.sh"),
         ):
             self.run_program("pass")
 

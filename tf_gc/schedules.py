@@ -38,10 +38,13 @@ def check(name: str, value: Hyperparameter, allowed: str, is_allowed: Callable[[
     """
     if not callable(value):
         checks.number(name, value, allowed, is_allowed)
-    elif type(value).__hash__ is None:
+        return
+    try:
+        hash(value)
+    except TypeError as error:
         raise ValueError(
             f"{name} must be hashable, got {value!r}: write @dataclasses.dataclass(frozen=True)"
-        )
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,8 +31,8 @@ class Compressor(abc.ABC):
         for what has not been delivered yet.
       whole_model: whether all variables that it compresses make one bucket,
         whatever its size.
-      spreads_errors: whether the error of a value is as large as the values of other
-        variables make it: then variables without units have buckets of their own.
+      spreads_errors: whether the error of a value depends on other variables of its
+        bucket: then variables without units have buckets of their own.
       units: what values are measured in where they are compared, or get a
         magnitude: "gradient", or "second_moment": the root of the second moment
         that rows and columns have had so far, `Exchange.units`. Where it is "auto"
