@@ -11,6 +11,7 @@ from tf_gc.ops.library import library
 __all__ = [
     "all_finite",
     "fuse_gradients",
+    "gradient_histogram",
     "mean_magnitudes",
     "store_residuals",
     "unfuse_gradients",
@@ -92,6 +93,27 @@ def fuse_gradients(gradients, residuals, bucket, group_size, name=None):
     return library.tf_gc_fuse_gradients(
         gradients, residuals, bucket, group_size=group_size, name=name
     )
+
+
+def gradient_histogram(gradients, residuals, wanted=True, name=None):
+    """Returns `magnitude_histogram` of all values of gradients, plus residuals.
+
+    Args:
+      gradients: list of float32, float16 or bfloat16 tensors of one dtype, of any shapes.
+      residuals: list of handles of float32 variables, one for each gradient and of as many
+        values; or an empty list.
+      wanted: bool scalar. If false, nothing is computed, and both results are empty.
+      name: Name of the op.
+
+    Returns:
+      A named tuple: `counts`, int64 [8160], and `squares`, float64 [8160].
+
+    Raises:
+      tf.errors.InvalidArgumentError: The numbers of gradients and residuals do not agree, or a
+        residual has another dtype or number of values. In a tf.function that is ValueError where
+        it is known while tracing.
+    """
+    return library.tf_gc_gradient_histogram(gradients, residuals, wanted, name=name)
 
 
 def store_residuals(residual, residuals, finite, name=None):

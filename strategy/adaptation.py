@@ -1,7 +1,6 @@
 """What `tf_gc.Auto` has chosen, and how the workers come to choose the same."""
 
 import dataclasses
-import functools
 import itertools
 
 import numpy as np
@@ -15,7 +14,6 @@ from tf_gc.adaptive.chooser import Chooser, System
 from tf_gc.adaptive.gain import gains
 from tf_gc.adaptive.leader import KNOWN_STEPS, Decision, Leader, Report
 from tf_gc.adaptive.run_record import Bucket, RunRecord
-from tf_gc.branches import cond
 from tf_gc.compressors import THC, ThreeLC, Uncompressed
 from tf_gc.compressors.auto import AnyRatio
 from tf_gc.exchange import Choice
@@ -150,8 +148,8 @@ class Adaptation:
         """
         # One by one, so that no bucket waits for the gradients of another.
         return [
-            cond(followed.wants_gain, functools.partial(_histogram, *bucket), _no_histogram)
-            for bucket in (buckets if self._ratios else ())
+            ops.gradient_histogram(gradients, [r.handle for r in residuals], followed.wants_gain)
+            for gradients, residuals in (buckets if self._ratios else ())
         ]
 
     def exchange_reports(self, step, followed, histograms):
@@ -172,7 +170,7 @@ class Adaptation:
         done = tf.cond(followed.reports, exchange, lambda: tf.constant(True))
         if histograms:
             with tf.control_dependencies([done]):
-                cond(
+                tf.cond(
                     followed.wants_gain,
                     lambda: self._measure_gains(histograms),
                     lambda: tf.constant(True),
@@ -249,19 +247,6 @@ def _describe(system):
     arguments = str(system).removeprefix(type(system).__name__)
     name, loss = _KNOWN[type(system)]
     return System(name, collective, loss, arguments="" if arguments == "()" else arguments)
-
-
-def _histogram(gradients, residuals):
-    """Returns what `gains` needs to know of the gradients of a bucket."""
-    values = [
-        tf.reshape(tf.cast(gradient, tf.float32) + residual.read_value(), [-1])
-        for gradient, residual in zip(gradients, residuals, strict=True)
-    ]
-    return ops.magnitude_histogram(tf.concat(values, 0))
-
-
-def _no_histogram():
-    return ops.magnitude_histogram(tf.zeros([0]))
 
 
 def _variable(value):

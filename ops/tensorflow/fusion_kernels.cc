@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/collectives/bucket_layout.h"
 #include "ops/kernels/denormals.h"
+#include "ops/kernels/magnitude_histogram.h"
 #include "ops/kernels/three_lc.h"
 #include "ops/tensorflow/bucket.h"
 #include "ops/tensorflow/handles.h"
@@ -208,6 +209,62 @@ absl::Status CheckFinite(const Tensor& finite, int variables) {
                    " variables, got shape ", finite.shape().DebugString()));
 }
 
+// The variables' buffers: who writes to a variable meanwhile leaves them as
+// they are.
+absl::Status ReadResiduals(OpKernelContext* context,
+                           const OpInputList& gradients,
+                           std::vector<Tensor>* residuals) {
+  OpInputList handles;
+  TF_RETURN_IF_ERROR(context->input_list("residuals", &handles));
+  if (handles.size() != 0 && handles.size() != gradients.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("residuals must be none or one per gradient, got ",
+                     handles.size(), " for ", gradients.size()));
+  }
+  for (int i = 0; i < handles.size(); ++i) {
+    RefCountPtr<Var> variable;
+    TF_RETURN_IF_ERROR(LookupResidual(context, handles, i, &variable));
+    tensorflow::tf_shared_lock lock(*variable->mu());
+    const Tensor& residual = *variable->tensor();
+    if (residual.dtype() != DT_FLOAT ||
+        residual.NumElements() != gradients[i].NumElements()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("residuals[", i, "] must be a float32 variable of ",
+                       gradients[i].NumElements(), " values, as gradients[",
+                       i, "], got ", residual.DeviceSafeDebugString()));
+    }
+    residuals->push_back(residual);
+  }
+  return absl::OkStatus();
+}
+
+// Lays gradients, plus residuals if there are any, one after the other. Returns
+// which variables have sums that are not finite.
+template <typename T>
+Flags AddAll(OpKernelContext* context, const OpInputList& gradients,
+             const std::vector<Tensor>& residuals,
+             const std::vector<int64_t>& sizes, float* sums) {
+  Flags non_finite(sizes.size());
+  ForEachSegment(context, sizes, [&](const Segment& segment, int64_t first) {
+    const int v = segment.variable;
+    const T* const gradient = gradients[v].flat<T>().data() + segment.begin;
+    const bool finite =
+        residuals.empty()
+            ? Add<false>(gradient, nullptr, segment.length, sums + first)
+            : Add<true>(gradient,
+                        residuals[v].flat<float>().data() + segment.begin,
+                        segment.length, sums + first);
+    if (!finite) non_finite[v] = true;
+  });
+  return non_finite;
+}
+
+std::vector<int64_t> Sizes(const OpInputList& tensors) {
+  std::vector<int64_t> sizes;
+  for (const Tensor& tensor : tensors) sizes.push_back(tensor.NumElements());
+  return sizes;
+}
+
 template <typename T>
 class FuseGradientsOp : public OpKernel {
  public:
@@ -222,10 +279,7 @@ class FuseGradientsOp : public OpKernel {
     OP_REQUIRES_OK(context, LookupBucket(context, &bucket));
     OP_REQUIRES_OK(context, ReadGradients(context, *bucket, &gradients));
     OP_REQUIRES_OK(context, ReadResiduals(context, gradients, &residuals));
-    std::vector<int64_t> sizes;
-    for (const Tensor& gradient : gradients) {
-      sizes.push_back(gradient.NumElements());
-    }
+    const std::vector<int64_t> sizes = Sizes(gradients);
     Flags non_finite(sizes.size());
     OP_REQUIRES_OK(context,
                    Fuse(context, gradients, residuals, sizes, &non_finite));
@@ -251,35 +305,6 @@ class FuseGradientsOp : public OpKernel {
         bucket.variables(), " variables"));
   }
 
-  // The variables' buffers: who writes to a variable meanwhile leaves them as
-  // they are.
-  static absl::Status ReadResiduals(OpKernelContext* context,
-                                    const OpInputList& gradients,
-                                    std::vector<Tensor>* residuals) {
-    OpInputList handles;
-    TF_RETURN_IF_ERROR(context->input_list("residuals", &handles));
-    if (handles.size() != 0 && handles.size() != gradients.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("residuals must be none or one per gradient, got ",
-                       handles.size(), " for ", gradients.size()));
-    }
-    for (int i = 0; i < handles.size(); ++i) {
-      RefCountPtr<Var> variable;
-      TF_RETURN_IF_ERROR(LookupResidual(context, handles, i, &variable));
-      tensorflow::tf_shared_lock lock(*variable->mu());
-      const Tensor& residual = *variable->tensor();
-      if (residual.dtype() != DT_FLOAT ||
-          residual.NumElements() != gradients[i].NumElements()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("residuals[", i, "] must be a float32 variable of ",
-                         gradients[i].NumElements(), " values, as gradients[",
-                         i, "], got ", residual.DeviceSafeDebugString()));
-      }
-      residuals->push_back(residual);
-    }
-    return absl::OkStatus();
-  }
-
   static absl::Status Fuse(OpKernelContext* context,
                            const OpInputList& gradients,
                            const std::vector<Tensor>& residuals,
@@ -299,17 +324,7 @@ class FuseGradientsOp : public OpKernel {
     Tensor* values = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &values));
     float* const sums = values->flat<float>().data();
-    ForEachSegment(context, sizes, [&](const Segment& segment, int64_t first) {
-      const int v = segment.variable;
-      const T* const gradient = gradients[v].flat<T>().data() + segment.begin;
-      const bool finite =
-          residuals.empty()
-              ? Add<false>(gradient, nullptr, segment.length, sums + first)
-              : Add<true>(gradient,
-                          residuals[v].flat<float>().data() + segment.begin,
-                          segment.length, sums + first);
-      if (!finite) (*non_finite)[v] = true;
-    });
+    *non_finite = AddAll<T>(context, gradients, residuals, sizes, sums);
     float* sum = sums;
     for (size_t v = 0; v < sizes.size(); sum += sizes[v++]) {
       if ((*non_finite)[v]) std::fill_n(sum, sizes[v], 0.0f);
@@ -318,6 +333,38 @@ class FuseGradientsOp : public OpKernel {
   }
 
   int group_size_;
+};
+
+template <typename T>
+class GradientHistogramOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor* wanted;
+    OP_REQUIRES_OK(context, context->input("wanted", &wanted));
+    OP_REQUIRES_OK(context, CheckScalar(*wanted, "wanted"));
+    const bool is_wanted = wanted->scalar<bool>()();
+    const TensorShape shape({is_wanted ? kernels::kMagnitudeBins : 0});
+    Tensor *counts, *squares;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &counts));
+    OP_REQUIRES_OK(context, context->allocate_output(1, shape, &squares));
+    if (!is_wanted) return;
+    OpInputList gradients;
+    std::vector<Tensor> residuals;
+    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+    OP_REQUIRES_OK(context, ReadResiduals(context, gradients, &residuals));
+    const std::vector<int64_t> sizes = Sizes(gradients);
+    Tensor values;
+    OP_REQUIRES_OK(context, context->allocate_temp(
+                                DT_FLOAT, TensorShape({Sum(sizes)}), &values));
+    float* const sums = values.flat<float>().data();
+    AddAll<T>(context, gradients, residuals, sizes, sums);
+    kernels::MagnitudeHistogram(sums, values.NumElements(),
+                                counts->flat<int64_t>().data(),
+                                squares->flat<double>().data(),
+                                IntraOpThreads(context));
+  }
 };
 
 class StoreResidualsOp : public OpKernel {
@@ -617,6 +664,8 @@ class UnfuseGradientsOp : public OpKernel {
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>AllFinite", AllFiniteOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>MeanMagnitudes", MeanMagnitudesOp);
 TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>FuseGradients", FuseGradientsOp);
+TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>GradientHistogram",
+                      GradientHistogramOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>StoreResiduals", StoreResidualsOp);
 TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>UnfuseGradients", UnfuseGradientsOp);
 

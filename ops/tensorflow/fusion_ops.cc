@@ -37,22 +37,39 @@ absl::Status CheckFiniteShape(InferenceContext* c, int index,
   return c->WithValue(c->Dim(vector, 0), variables, &dimension);
 }
 
-absl::Status FuseGradientsShape(InferenceContext* c) {
-  std::vector<ShapeHandle> gradients, residuals;
-  TF_RETURN_IF_ERROR(c->input("gradients", &gradients));
+// Residuals are none, or one per gradient, and what comes after the gradients
+// are scalars.
+absl::Status CheckFusedShapes(InferenceContext* c,
+                              std::vector<ShapeHandle>* gradients) {
+  std::vector<ShapeHandle> residuals;
+  TF_RETURN_IF_ERROR(c->input("gradients", gradients));
   TF_RETURN_IF_ERROR(c->input("residuals", &residuals));
-  if (!residuals.empty() && residuals.size() != gradients.size()) {
+  if (!residuals.empty() && residuals.size() != gradients->size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("residuals must be none or one per gradient, got ",
-                     residuals.size(), " for ", gradients.size()));
+                     residuals.size(), " for ", gradients->size()));
   }
-  TF_RETURN_IF_ERROR(CheckScalars(c, gradients.size(), c->num_inputs()));
+  return CheckScalars(c, gradients->size(), c->num_inputs());
+}
+
+absl::Status FuseGradientsShape(InferenceContext* c) {
+  std::vector<ShapeHandle> gradients;
+  TF_RETURN_IF_ERROR(CheckFusedShapes(c, &gradients));
   DimensionHandle values = c->MakeDim(0);
   for (const ShapeHandle& gradient : gradients) {
     TF_RETURN_IF_ERROR(c->Add(values, c->NumElements(gradient), &values));
   }
   c->set_output(0, c->Vector(values));
   c->set_output(1, c->Vector(gradients.size()));
+  return absl::OkStatus();
+}
+
+absl::Status GradientHistogramShape(InferenceContext* c) {
+  std::vector<ShapeHandle> gradients;
+  TF_RETURN_IF_ERROR(CheckFusedShapes(c, &gradients));
+  // Nothing, where it is not wanted.
+  c->set_output(0, c->Vector(InferenceContext::kUnknownDim));
+  c->set_output(1, c->Vector(InferenceContext::kUnknownDim));
   return absl::OkStatus();
 }
 
@@ -147,6 +164,28 @@ values: A vector of all gradients, each plus its residual, added in float32; 0
   for all values of a variable that has one that is not finite.
 finite: A vector: by variable, whether all its values are finite.
 group_size: Number of workers that will exchange the values.
+)doc");
+
+REGISTER_OP("TfGc>GradientHistogram")
+    .Input("gradients: N * T")
+    .Input("residuals: R * resource")
+    .Input("wanted: bool")
+    .Output("counts: int64")
+    .Output("squares: double")
+    .Attr("N: int >= 1")
+    .Attr("R: int >= 0")
+    .Attr("T: {float, half, bfloat16} = DT_FLOAT")
+    .SetIsStateful()
+    .SetShapeFn(GradientHistogramShape)
+    .Doc(R"doc(
+MagnitudeHistogram of all values of gradients, plus residuals.
+
+gradients: Tensors of any shapes, of fewer than 2^31 values together.
+residuals: Handles of float32 variables, one per gradient and of as many values,
+  or none at all.
+wanted: Whether it is computed, a scalar. If not, the results are empty.
+counts: As of MagnitudeHistogram.
+squares: The same.
 )doc");
 
 REGISTER_OP("TfGc>AllFinite")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests import testing
 from tests.ops.op_testing import MODES, OpTestCase, traced
-from tf_gc import ops
+from tf_gc import kernels, ops
 
 DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 _KEYS = itertools.count()
@@ -278,6 +278,39 @@ class MeanMagnitudesTest(OpTestCase):
         self.assert_invalid("at least 0", ops.mean_magnitudes, [1.0], [2, -1])
         shape = traced(lambda x: ops.mean_magnitudes(x, [2, 3]), tf.TensorSpec(None)).shape
         self.assertEqual(shape, [2])
+
+
+class GradientHistogramTest(OpTestCase):
+    @parameterized.product(dtype=DTYPES, has_residuals=(False, True))
+    def test_is_that_of_all_sums(self, dtype, has_residuals):
+        gradients = [tf.cast(testing.gaussian(shape, i), dtype) for i, shape in enumerate(_SHAPES)]
+        residuals = residual_variables(_SHAPES) if has_residuals else []
+        sums = flat(gradients) + (flat(residuals) if has_residuals else 0)
+        expected = kernels.magnitude_histogram(sums)
+        for result, array in zip(
+            ops.gradient_histogram(gradients, handles(residuals)), expected, strict=True
+        ):
+            np.testing.assert_array_equal(result, array)
+
+    @parameterized.named_parameters(*MODES)
+    def test_it_is_empty_where_it_is_not_wanted(self, compile_function):
+        @compile_function
+        def histogram(gradients, wanted):
+            return ops.gradient_histogram(gradients, [], wanted)
+
+        gradients = [tf.ones([2, 3]), tf.constant(np.nan)]
+        counts, squares = histogram(gradients, tf.constant(True))
+        self.assertEqual((sum(counts.numpy()), sum(squares.numpy())), (6, 6))
+        for result in histogram(gradients, tf.constant(False)):
+            self.assertEqual(result.shape, [0])
+
+    def test_wrong_residuals(self):
+        for residuals, error in [
+            (residual_variables([[3], [3]]), "residuals must be none or one per gradient, got 2"),
+            (residual_variables([[2]]), "must be a float32 variable of 3 values"),
+        ]:
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, error):
+                ops.gradient_histogram([tf.zeros([3])], handles(residuals))
 
 
 class StoreResidualsTest(OpTestCase):
