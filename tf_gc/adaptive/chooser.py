@@ -298,12 +298,13 @@ class Chooser:
         if self._trial is not None and not self._is_recalled:
             self._trials.append(self._trial)
         self._network_told = expected > _LARGE_CHANGE
+        self._is_first_trial = self._is_first_trial and self._trial is None
+        self._measured_anew.clear()
         self._settled = {}
         self._settled_steps = 0
         self._trial = earlier
         self._steps.clear()
         self._finalists = None if earlier is None else ()
-        self._is_first_trial = self._network is None
         self.is_settled = self._is_recalled = earlier is not None
         if earlier is None:
             self._network = network
