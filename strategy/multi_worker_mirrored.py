@@ -75,7 +75,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         `timeout_seconds` is the time after which a worker that has not started,
         or a reduction of gradients without any progress, gives
         `DeadlineExceededError`; half an hour by default. After 30 seconds
-        without progress a warning says which workers are waited for. A machine
+        without progress the log says which workers are waited for. A machine
         that is silent altogether is an error after 10 seconds, or after
         `timeout_seconds` if that is longer: give more where 4 MiB take longer
         than that on a link.

@@ -3,7 +3,7 @@
 Where a compressor takes a number that may change (a ratio, a sparsity
 multiplier), it also takes a function of the step:
 
-    tf_gc.ThreeLC(unit_multiplier=tf_gc.schedules.Linear(4.0, 6.0, steps=2000))
+    tf_gc.ThreeLC(unit_multiplier=tf_gc.schedules.Linear(6.0, 8.0, steps=2000))
     tf_gc.TopK(ratio=keras.optimizers.schedules.PiecewiseConstantDecay([500], [0.1, 0.01]))
 
 Any callable will do that can be hashed, and maps an int64 scalar tensor, the number

@@ -28,11 +28,10 @@ class Marsit(FusedCompressor):
     The signs go around a ring, one bit a value: a worker m that receives the
     merged signs a of those before it, and has signs l of its own, passes on
 
-        (a AND l) OR ((a XOR l) AND t)
+        (t AND a) OR (NOT t AND l),    t = 1 with the probability i / (i + 1)
 
-    with a random transient vector t, so that each worker's sign survives with
-    the same probability, and nothing is ever decompressed on the way. Every K
-    steps values are reduced exactly instead, and c becomes 0.
+    where a is of i workers, so that each worker's sign survives with the same
+    probability, and nothing is ever decompressed on the way. Every K steps values are reduced exactly instead, and c becomes 0.
 
     Attributes:
       global_step_size: eta, the magnitude of the reduced gradient's values as
