@@ -61,20 +61,22 @@ def plan(
     )
 
 
-def follow_plan(plan, step, buckets, name=None):
+def follow_plan(plan, step, clean_versions, name=None):
     """Begins a step: notes when, and says what the plan is.
 
     Args:
       plan: handle from `plan`.
       step: int64 scalar, 0 before the optimizer's first; the same on all workers.
-      buckets: int, their number.
+      clean_versions: list of int64 scalars, of each bucket that of the `residuals_versions` of
+        which it is known that nothing waits on any worker; 0 for none.
       name: Name of the op.
 
     Returns:
       A named tuple. Lists of scalars, one for each bucket: int32 `choices`, the indices of
       systems; bool `has_units`, whether the system compresses in units; `shares_second_moment`,
       whether optimizers should not square what is delivered; `has_fresh_units`, whether units
-      follow the gradients soon; int64 `residuals_versions`, another number after each step that
+      follow the gradients soon; `delivers_all`, whether it is not compressed, and residuals may
+      wait; int64 `residuals_versions`, another number after each step that
       may have left something in residuals, never 0. Scalars: int64 `second_moments_age`, how
       many steps ago they were used last, 1 if it is not known; float32 `ratio`, of systems
       without one of their own; bool `measures_links`, `reports`, `report_measures_links` and
@@ -83,7 +85,7 @@ def follow_plan(plan, step, buckets, name=None):
     Raises:
       tf.errors.InvalidArgumentError: the plan is of another number of buckets.
     """
-    return library.tf_gc_follow_plan(plan, step, N=buckets, name=name)
+    return library.tf_gc_follow_plan(plan, step, clean_versions, name=name)
 
 
 def change_plan(plan, step, decision, name=None):

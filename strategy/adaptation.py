@@ -111,7 +111,8 @@ class Adaptation:
         Returns:
           The `Choice` of each bucket; and what `ops.follow_plan` does, for the other methods.
         """
-        followed = ops.follow_plan(self._plan, step, len(self._clean_versions))
+        clean_versions = [version.read_value() for version in self._clean_versions]
+        followed = ops.follow_plan(self._plan, step, clean_versions)
         choices = [
             Choice(
                 self._systems,
@@ -128,6 +129,7 @@ class Adaptation:
                     followed.has_units,
                     followed.shares_second_moment,
                     followed.has_fresh_units,
+                    followed.delivers_all,
                     followed.residuals_versions,
                     self._clean_versions,
                     strict=True,

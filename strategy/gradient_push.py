@@ -210,7 +210,8 @@ def _checked(variable):
     pulled = pulled_variable.find(variable)
     if pulled is None:
         raise ValueError(
-            f"{variable.name} is no trainable variable made in this strategy's scope()"
+            f"{variable.name} is no trainable variable of floats and a known shape that was made in"
+            f" this strategy's scope(); it is {variable.dtype.name} of shape {variable.shape}"
         )
     if pulled.dtype not in GRADIENT_DTYPES:
         raise ValueError(

@@ -123,7 +123,6 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             bucket_bytes=options.bytes_per_pack or default_bucket_bytes(workers),
             timeout_seconds=timeout_seconds,
         )
-        self._counters = weakref.WeakValueDictionary()  # id of a variable -> see `_counter`
         # Those of outer gradients, which are as large as changes of variables, are others.
         slots = PrefixedSlots(self._residuals, OUTER_GRADIENT) if diloco else self._residuals
         self._reducer = self._compression and make_reducer(self._compression, slots)
@@ -254,7 +253,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
                 [pairs[i][0] for i in handled],
                 [pairs[i][1] for i in handled],
                 reduce_op,
-                counter=self._counter([variable for _, variable in pairs]),
+                counter=self._residuals.counter([variable for _, variable in pairs]),
                 with_second_moments=with_second_moments,
                 momentum=momentum,
                 first_moments=first_moments and _part_of(first_moments, handled),
@@ -270,20 +269,6 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         if not self.compression:
             return pairs
         return (self._local_training or self._residuals).deliver_restored(pairs, reduce_op)
-
-    def _counter(self, variables):
-        """Returns the variable under which the steps of their optimizer are counted: its first one.
-
-        Keras leaves out variables that have no gradient, and so perhaps the first.
-        """
-        variables = [unwrap(variable) for variable in variables]
-        known = (self._counters.get(variable._unique_id) for variable in variables)
-        counted = (v for v in variables if self._residuals.has_shared(v, "steps"))
-        others = itertools.chain((v for v in known if v is not None), counted)
-        counter = next(others, variables[0])
-        for variable in variables:
-            self._counters.setdefault(variable._unique_id, counter)
-        return counter
 
     def outer_step(self, variables: Sequence[Any]) -> None:
         """Ends an inner step of `tf_gc.DiLoCo`, with the outer step if that is due.

@@ -66,7 +66,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         all computed on the newest version of the model. A push that comes too late
         is dropped, and the worker keeps what it held for its next one. No worker
         waits for another for longer than a step. If False, every push is an update.
-      replicas_to_aggregate: pushes for an update; the number of workers if None.
+      replicas_to_aggregate: if synchronous, the pushes for an update; the number of workers
+        if None.
       aggregation_fraction: the part of `replicas_to_aggregate` that closes a
         round, in (0, 1]; less than 1 leaves stragglers behind.
       max_staleness: if not synchronous, a push that was computed on a model that
@@ -121,6 +122,10 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
                     f"{name} needs compression, which may be tf_gc.Policy() for values as they "
                     "are: without, this is TensorFlow's strategy, which has no versions"
                 )
+        if not synchronous and (replicas_to_aggregate is not None or aggregation_fraction != 1.0):
+            is_first = replicas_to_aggregate is not None
+            name = "replicas_to_aggregate" if is_first else "aggregation_fraction"
+            raise ValueError(f"{name} is for synchronous=True: without, each push is an update")
         self._synchronous = synchronous
         workers = len(cluster_resolver.cluster_spec().as_dict().get("worker", ()))
         if replicas_to_aggregate is None:
@@ -338,6 +343,16 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
             )
 
         return creator
+
+    def _update(self, var, fn, args, kwargs, group):
+        """Of TensorFlow's own optimizers, which write through handles: no version would come."""
+        is_in_step = worker_step.current_step() is not None and not worker_step.in_update()
+        if is_in_step and pulled_variable.find(var) is not None:
+            raise RuntimeError(
+                f"{var.name}: workers would not hear of an update that a step makes by itself. Call"
+                " strategy.push_gradients(grads_and_vars, optimizer.apply_gradients) instead"
+            )
+        return super()._update(var, fn, args, kwargs, group)
 
     def _adopt(self, caching):
         """Returns the `PulledVariable` of a trainable variable, any other as it is."""

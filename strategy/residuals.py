@@ -17,6 +17,7 @@ from tf_gc.strategy.variables import checkpoint_name, name_of, unused_name, unwr
 OUTER_GRADIENT = "outer_gradient_"
 OUTER_RESIDUAL = f"{OUTER_GRADIENT}residual"
 _RESIDUALS = ("residual", OUTER_RESIDUAL)
+_STEPS = ("steps", f"{OUTER_GRADIENT}steps")
 
 
 class Residuals(internals.Trackable):
@@ -34,7 +35,7 @@ class Residuals(internals.Trackable):
     The residual, "residual", is found by the variable's name in a checkpoint;
     another slot by that and its own name; each by the variable itself in the
     program. The number of steps that an optimizer has done is kept here as well,
-    under the name of its first variable.
+    under the name of its first variable, or of the next one that lives.
 
     Variables that nobody uses any more are collected before a checkpoint is made, and
     before a variable gets the name of another one: all workers have the same slots then,
@@ -47,6 +48,7 @@ class Residuals(internals.Trackable):
         self._saved = {}  # checkpoint name -> SyncOnReadVariable
         self._names = {}  # id of a variable -> its name in checkpoints
         self._slots = collections.defaultdict(dict)  # id of a variable -> slot -> checkpoint name
+        self._counted = {}  # id of a variable -> weak references to all that are counted with it
         self._maybe_initialize_trackable()
         self._fresh = []  # names that were new after a restore
         self._reported = None  # the last restoration whose residuals were all looked for
@@ -89,6 +91,23 @@ class Residuals(internals.Trackable):
         """Returns the variable of a slot that is the same on all workers, and saved as it is."""
         aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
         return self._get(variable, slot, shape, dtype, aggregation).values[0]
+
+    def counter(self, variables):
+        """Returns the variable under which the steps of their optimizer are counted: its first one.
+
+        Keras leaves out variables that have no gradient, and so perhaps the first.
+        """
+        variables = [unwrap(variable) for variable in variables]
+        known = (self._counted.get(variable._unique_id) for variable in variables)
+        group = next(filter(None, known), None)
+        if group is None:
+            first = next((v for v in variables if self.has_shared(v, "steps")), variables[0])
+            group = self._counted[first._unique_id] = [weakref.ref(first)]
+        for variable in variables:
+            if variable._unique_id not in self._counted:
+                self._counted[variable._unique_id] = group
+                group.append(weakref.ref(variable))
+        return _living(group)[0]
 
     def count_step(self, variable, slot="steps"):
         """Returns the number of calls for this variable before, an int64 scalar."""
@@ -258,8 +277,15 @@ class Residuals(internals.Trackable):
 
     def _forget(self, key):
         del self._names[key]
-        for name in self._slots.pop(key, {}).values():
-            del self._saved[name]
+        group = self._counted.pop(key, [])
+        living = _living(group)
+        group[:] = map(weakref.ref, living)
+        for slot, name in self._slots.pop(key, {}).items():
+            made = self._saved.pop(name)
+            if living and slot in _STEPS and slot not in self._slots[living[0]._unique_id]:
+                heir = living[0]._unique_id
+                self._slots[heir][slot] = self._saved_name(heir, slot)
+                self._saved[self._slots[heir][slot]] = made
 
     def _collect_garbage(self):
         """Frees variables that nobody uses; saving, which is quick, asks for the slots often."""
@@ -316,6 +342,10 @@ class PrefixedSlots:
 
     def count_step(self, variable):
         return self._residuals.count_step(variable, self._prefix + "steps")
+
+
+def _living(references):
+    return [variable for reference in references if (variable := reference()) is not None]
 
 
 def _key(name, slot):

@@ -8,6 +8,7 @@ the workers' own squares instead, as an attribute of the reduced gradient.
 import contextlib
 import contextvars
 import inspect
+import numbers
 import types
 
 import tensorflow as tf
@@ -32,8 +33,8 @@ _WITHOUT_SQUARES = {
 # Those that have Adam's m, under the name of `_momentums`.
 _WITH_FIRST_MOMENTS = {"Adam", "AdamW", "Lamb", "Nadam"}
 _CLIPPING = ("clipnorm", "global_clipnorm", "clipvalue")
-# Those of tf_gc.optimizers that are there with both Keras 3 and tf_keras.
-_IN_TF_GC = ("Adafactor", "Adam", "AdamW", "Nadam", "RMSprop")
+# Of a smaller beta_1, momentum is mostly noise, and comes in spikes as what was delivered does.
+_LEAST_BETA = 0.7
 
 
 def attach(gradient, second_moment, workers=1):
@@ -71,7 +72,7 @@ def copy(gradient):
 def scale(gradient, changed):
     """Gives what was made of a gradient its second moment, in the ratio of their squared lengths.
 
-    Where the gradient is zero, and that says nothing, it is the square.
+    Where the gradient is zero, and that says nothing, it is the square, or stays.
     """
     second_moment = of(gradient)
     if second_moment is None or changed is gradient:
@@ -82,18 +83,21 @@ def scale(gradient, changed):
         for values in (tf.square(tf.cast(gradient, tf.float32)), squares)
     )
     scaled = second_moment * tf.math.divide_no_nan(after, before)
-    attach(changed, tf.where(before > 0, scaled, squares), getattr(gradient, _WORKERS))
+    without_ratio = tf.where(after > 0, squares, second_moment)
+    attach(changed, tf.where(before > 0, scaled, without_ratio), getattr(gradient, _WORKERS))
 
 
 def first_moments(optimizer, variables):
     """Returns the momentum m of each variable before a step, and its weight.
 
-    None without Adam's m, where the optimizer has not been built yet, and with tf_keras's clipping,
-    which comes after the reduction: m is then of other gradients. The weight is 1 - beta_1^t
-    after t steps.
+    None without Adam's m, where the optimizer has not been built yet, with a small beta_1, and with
+    tf_keras's clipping, which comes after the reduction: m is then of other gradients. The weight
+    is 1 - beta_1^t after t steps.
     """
     owners = {owner.__name__ for owner in type(optimizer).__mro__}
     if owners.isdisjoint(_WITH_FIRST_MOMENTS) or not getattr(optimizer, "_momentums", None):
+        return None
+    if isinstance(optimizer.beta_1, numbers.Real) and optimizer.beta_1 < _LEAST_BETA:
         return None
     is_keras_3 = hasattr(optimizer, "_get_variable_index")
     if not is_keras_3 and any(getattr(optimizer, name, None) is not None for name in _CLIPPING):
@@ -238,12 +242,11 @@ def warn_without(optimizer, gradient, variable):
     """Warns, once, where an optimizer squares a gradient that has lost its second moment."""
     if not _expects(gradient, variable):
         return
-    name = type(optimizer).__name__
     _warn_once(
         "%s squares compressed gradients, which come late and in spikes, and so takes steps that "
-        "are too small: use tf_gc.optimizers.%s, and hand it gradients as they were reduced%s",
-        name,
-        name if name in _IN_TF_GC else "Adam",
+        "are too small: use %s, and hand it gradients as they were reduced%s",
+        type(optimizer).__name__,
+        _remedy(optimizer),
         ", with centered=False" if _is_centered(optimizer) else "",
     )
 
@@ -253,9 +256,18 @@ def warn_of_unknown(optimizer, grads_and_vars):
     if may_square(optimizer) and any(_expects(g, v) for g, v in grads_and_vars):
         _warn_once(
             "%s may square compressed gradients, which come late and in spikes, and so take steps "
-            "that are too small: use tf_gc.optimizers.Adam or another one there",
+            "that are too small: use %s, or another one that takes shared second moments",
             type(optimizer).__name__,
+            _remedy(optimizer),
         )
+
+
+def _remedy(optimizer):
+    """Returns the class of its own Keras that takes second moments: its base, or Adam."""
+    packages = ("keras", "tf_keras")
+    bases = [b for b in type(optimizer).__mro__ if b.__module__.partition(".")[0] in packages]
+    name = bases[0].__name__ if _is_known(optimizer) else "Adam"
+    return f"{bases[-1].__module__.partition('.')[0]}.optimizers.{name}"
 
 
 def _expects(gradient, variable):

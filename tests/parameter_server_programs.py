@@ -662,6 +662,36 @@ def copies_in_turn(count, **kwargs):
     return np.stack(read), np.stack(values)
 
 
+class OwnUpdateLoop(Loop):
+    """Updates by an optimizer of TensorFlow's own in the step, as workers must not."""
+
+    def _push(self, gradients, delay):
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+        pairs = list(zip(gradients, self.variables, strict=True))
+        self.strategy.run(lambda: optimizer.apply_gradients(pairs))
+
+
+def update_in_a_step(**kwargs):
+    loop = OwnUpdateLoop(**kwargs)
+    loop.push([gaussian(0)])
+    loop.coordinator.join()
+
+
+def push_of_an_unknown_shape(**kwargs):
+    strategy = make_strategy(**kwargs)
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([2, 3]), shape=[None, 3], name="variable")
+
+    @tf.function
+    def step():
+        pairs = [(tf.ones([2, 3]), variable)]
+        strategy.run(lambda: strategy.push_gradients(pairs, lambda pairs: None))
+
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    coordinator.schedule(step)
+    coordinator.join()
+
+
 def push_at_once(count, late_every=None, **kwargs):
     """Pushes from all workers at the same time; returns values, residual and traffic.
 

@@ -733,7 +733,7 @@ class OptimizerTest(parameterized.TestCase):
     def test_legacy_optimizers_and_rewritten_gradients_warn_once_with_the_remedy(self):
         result = _cluster(True).run(programs.train, tf_gc.ThreeLC(), 2, "Adam", "legacy")[0]
         [warning] = result["warnings"]
-        self.assertIn("use tf_gc.optimizers.Adam", warning)
+        self.assertIn("use tf_keras.optimizers.Adam", warning)
         result = _cluster(True).run(programs.train, tf_gc.ThreeLC(), 2, rewrite=True)[0]
         [warning] = result["warnings"]
         self.assertIn("hand it gradients as they were reduced", warning)
@@ -745,7 +745,7 @@ class OptimizerTest(parameterized.TestCase):
         result = _cluster(True).run(programs.train, tf_gc.ThreeLC(), 2, name, "legacy")[0]
         [warning] = result["warnings"]
         self.assertStartsWith(warning, f"{name} squares compressed gradients")
-        self.assertIn("use tf_gc.optimizers.Adam,", warning)
+        self.assertIn("use tf_keras.optimizers.Adam,", warning)
 
     @parameterized.parameters(
         *(("Adamax", legacy_keras) for legacy_keras in (False, True)),
@@ -756,7 +756,7 @@ class OptimizerTest(parameterized.TestCase):
         cluster = _cluster(legacy_keras)
         [warning] = cluster.run(programs.train, tf_gc.ThreeLC(), 2, name)[0]["warnings"]
         self.assertStartsWith(warning, f"{name} may square compressed gradients")
-        self.assertIn("use tf_gc.optimizers.Adam or another", warning)
+        self.assertIn("use keras.optimizers.Adam, or another", warning)
         # What this system delivers may be squared.
         self.assertEqual(cluster.run(programs.train, tf_gc.Int8(), 2, name)[0]["warnings"], [])
 
@@ -809,6 +809,21 @@ class MomentumTest(absltest.TestCase):
             if hasattr(keras.optimizers, name):
                 optimizer = getattr(keras.optimizers, name)()
                 self.assertEqual(keras_seams._momentum(optimizer), 0.0, name)
+
+    def test_momentum_of_a_small_beta_is_not_what_workers_agree_in(self):
+        variable = keras.Variable(np.ones([4, 8], np.float32))
+        for beta, is_used in (0.0, False), (0.5, False), (0.8, True):
+            optimizer = keras.optimizers.Adam(beta_1=beta)
+            optimizer.build([variable])
+            moments = second_moments.first_moments(optimizer, [variable])
+            self.assertEqual(moments is not None, is_used)
+
+    def test_what_delivers_nothing_keeps_its_second_moment_where_it_is_clipped(self):
+        gradient, moment = tf.zeros([4, 8]), tf.ones([4, 8])
+        second_moments.attach(gradient, moment)
+        clipped = tf.clip_by_norm(gradient, 1.0)
+        second_moments.scale(gradient, clipped)
+        np.testing.assert_array_equal(second_moments.of(clipped), moment)
 
     def test_momentum_of_what_was_clipped_after_the_reduction_is_not_used(self):
         import tf_keras

@@ -43,9 +43,8 @@ def workers(compressor, steps):
 
 @functools.cache
 def _loop(compressor, synchronous):
-    return parameter_server_programs.Loop(
-        _SHAPES, compression=compressor, synchronous=synchronous, replicas_to_aggregate=2
-    )
+    rounds = {"synchronous": True, "replicas_to_aggregate": 2} if synchronous else {}
+    return parameter_server_programs.Loop(_SHAPES, compression=compressor, **rounds)
 
 
 def chief(compressor, synchronous, steps):

@@ -286,6 +286,30 @@ def steps_without_the_first_variable(keras_package, compressor, steps):
     return [int(value) for key, value in sorted(saved.items()) if key.endswith(":steps")]
 
 
+def steps_after_the_first_variable_is_gone(kept_by=None):
+    """Steps of an optimizer with two variables, and one with the second and a new one.
+
+    Before that the first is let go of, but by a worker.
+
+    Returns the numbers of steps that were counted.
+    """
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    first, second, third = (_variable(strategy, name=name) for name in ("first", "second", "third"))
+
+    def reduce(*variables):
+        strategy.run(lambda: strategy.reduce_gradients([(tf.ones(_SHAPE), v) for v in variables]))
+
+    for _ in range(3):
+        reduce(first, second)
+    kept = first if rank() == kept_by else None
+    del first
+    gc.collect()
+    reduce(third, second)
+    del kept
+    saved = strategy.residuals.own_values()
+    return [int(value) for key, value in sorted(saved.items()) if key.endswith(":steps")]
+
+
 def traffic_of_two_lists(both, one):
     """Steps with gradients of two variables, then of one; the traffic of either kind."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())

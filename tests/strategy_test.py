@@ -457,6 +457,12 @@ class KerasTest(parameterized.TestCase):
         )
         self.assertEqual(one(counted), [4])
 
+    @parameterized.parameters(None, 0)
+    def test_steps_go_on_where_the_first_variable_is_gone_on_some_workers(self, kept_by):
+        with Cluster(2) as cluster:
+            counted = cluster.run(programs.steps_after_the_first_variable_is_gone, kept_by)
+        self.assertEqual(one(counted), [4])
+
     def test_slots_may_go_while_a_thread_looks_at_them(self):
         left = shared_cluster(2).run(programs.restorations_while_variables_go, 200)
         self.assertEqual(one(left), 0)

@@ -23,6 +23,7 @@ class Choice:
         square.
       has_fresh_units: bool scalar, whether units follow the gradients soon, as little waits in
         residuals.
+      delivers_all: bool scalar, whether it is not compressed, and residuals may wait.
       residuals_version: int64 scalar, another one after each step that may have left something.
       clean_version: int64 variable, that of which it is known that no residual of the bucket
         waits on any worker.
@@ -37,13 +38,9 @@ class Choice:
     has_units: tf.Tensor
     shares_second_moment: tf.Tensor
     has_fresh_units: tf.Tensor
+    delivers_all: tf.Tensor
     residuals_version: tf.Tensor
     clean_version: tf.Variable
-
-    @property
-    def is_clean(self) -> tf.Tensor:
-        """Whether no residual of the bucket waits on any worker, a bool scalar."""
-        return tf.equal(self.clean_version.read_value(), self.residuals_version)
 
     def note_clean(self, is_clean: tf.Tensor) -> None:
         """Says whether this step has delivered all that waited, a bool scalar."""

@@ -136,8 +136,10 @@ void PublishedModel::AddDelta(const Change& change, Variable* variable) const {
 void PublishedModel::SetScales(uint32_t id, const Tensor& scales) {
   Variable& variable = variables_.at(id);
   variable.scales.push_back({version_, scales});
-  // At least one stays.
-  const int64_t room = WholeSize(variable.info->size());
+  // At least one stays, and so many that a push may wait for its update while
+  // others make versions.
+  constexpr int64_t kLeastRoom = 1 << 16;
+  const int64_t room = std::max(WholeSize(variable.info->size()), kLeastRoom);
   while (variable.scales.size() > 1 &&
          static_cast<int64_t>(variable.scales.size() * scales.TotalBytes()) >
              room) {

@@ -767,8 +767,10 @@ absl::Status Server::ReadRound(uint32_t id, const ParallelFor& parallel_for,
   *sum = Tensor(tensorflow::DT_FLOAT, tensorflow::TensorShape({0}));
   for (const std::shared_ptr<Round>& round : rounds) {
     if (!round->Has(id)) continue;
-    if (sum->NumElements() == 0) *sum = Zeros(n);
     const Tensor part = round->Sum(*variable[0], parallel_for);
+    // The update would leave it out, and so does what is saved.
+    if (!kernels::AllFinite(FloatsOf(part), n, parallel_for)) continue;
+    if (sum->NumElements() == 0) *sum = Zeros(n);
     kernels::AddResidual(FloatsOf(part), FloatsOf(*sum), n, FloatsOf(sum));
   }
   return absl::OkStatus();

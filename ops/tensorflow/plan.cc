@@ -12,12 +12,15 @@ constexpr int kTryingStepsPerMeasurement = 4, kStepsPerMeasurement = 16;
 // The same of reports, when nothing is tried.
 constexpr int kReportsPerMeasurement = 8;
 
+constexpr int64_t kFirstVersion = 1;
+
 }  // namespace
 
 bool Timeline::Begin(int64_t step, double time, const void* plan) {
   std::lock_guard<std::mutex> lock(mutex_);
   times_[step % times_.size()] = time;
-  return std::exchange(last_, plan) == plan;
+  const void* const last = std::exchange(last_, plan);
+  return last != nullptr && last != plan;
 }
 
 StepTimes Timeline::times() const {
@@ -33,17 +36,17 @@ Plan::Plan(tensorflow::core::RefCountPtr<Timeline> timeline,
       start_step_(start_step),
       squares_(squares),
       times_(timeline_->times().size()),
-      kept_residuals_(buckets),
-      residuals_versions_(buckets, 1) {
+      residuals_versions_(buckets, kFirstVersion) {
   decision_.choices.resize(buckets);
   for (const SystemTraits& system : systems_) {
     any_delivers_late_ |= system.delivers_late;
   }
 }
 
-Plan::Step Plan::Follow(int64_t step, double now) {
+Plan::Step Plan::Follow(int64_t step, double now,
+                        const std::vector<int64_t>& clean_versions) {
   const double time = step < start_step_ ? 0 : now;  // nothing was chosen
-  const bool is_same = timeline_->Begin(step, time, this);
+  const bool had_another = timeline_->Begin(step, time, this);
   std::lock_guard<std::mutex> lock(mutex_);
   times_[step % times_.size()] = time;
   Step result;
@@ -55,18 +58,20 @@ Plan::Step Plan::Follow(int64_t step, double now) {
     const int choice = decision_.choices[b];
     const SystemTraits& system = systems_[choice];
     // Another plan may have left residuals of the same variables.
-    if (!is_same) ++residuals_versions_[b];
-    // The first uncompressed step delivers all that has waited. Squares and
-    // shared moments differ in scale, by up to the number of workers, and
-    // optimizers remember for long: so all steps share while systems are tried.
-    const bool delivers_all = kept_residuals_[b] && !system.keeps_residuals;
-    result.buckets.push_back(
-        {choice, system.has_units,
-         system.delivers_late || delivers_all ||
-             (is_open && any_delivers_late_),
-         systems_.size() > 1 && (is_open || !system.delivers_late),
-         residuals_versions_[b]});
-    kept_residuals_[b] = system.keeps_residuals;
+    if (had_another) ++residuals_versions_[b];
+    const int64_t version = residuals_versions_[b];
+    const bool delivers_all =
+        !system.keeps_residuals && clean_versions[b] != version;
+    // What has waited comes in spikes. Squares and shared moments differ in
+    // scale, by up to the number of workers, and optimizers remember for long:
+    // so all steps share while systems are tried.
+    const bool shares = system.delivers_late ||
+                        (delivers_all && version != kFirstVersion) ||
+                        (is_open && any_delivers_late_);
+    const bool has_fresh_units =
+        systems_.size() > 1 && (is_open || !system.delivers_late);
+    result.buckets.push_back({choice, system.has_units, shares, has_fresh_units,
+                              delivers_all, version});
     residuals_versions_[b] += system.keeps_residuals;
   }
   const int64_t used_at = second_moments_used_at_;

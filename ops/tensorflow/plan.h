@@ -26,7 +26,7 @@ class Timeline : public tensorflow::ResourceBase {
 
   std::string DebugString() const override { return "tf_gc timeline"; }
 
-  // Notes when a step has begun. Returns whether the step before had the same
+  // Notes when a step has begun. Returns whether the step before had another
   // plan.
   bool Begin(int64_t step, double time, const void* plan);
   StepTimes times() const;
@@ -67,6 +67,8 @@ class Plan : public tensorflow::ResourceBase {
   struct BucketStep {
     int choice;
     bool has_units, shares_second_moment, has_fresh_units;
+    // No compression, where residuals may wait from before.
+    bool delivers_all;
     // Another number whenever something may have been left in residuals.
     int64_t residuals_version;
   };
@@ -78,8 +80,10 @@ class Plan : public tensorflow::ResourceBase {
     bool measures_links;
     bool reports, report_measures_links, wants_gain;
   };
-  // Begins a step.
-  Step Follow(int64_t step, double now);
+  // Begins a step. `clean_versions` are those residuals_versions of the buckets
+  // of which it is known that nothing waits.
+  Step Follow(int64_t step, double now,
+              const std::vector<int64_t>& clean_versions);
 
   // From the step after this one on. InvalidArgument for choices of other
   // buckets or systems.
@@ -103,7 +107,6 @@ class Plan : public tensorflow::ResourceBase {
   int64_t decided_at_ = 0;
   int64_t reports_ = 0;
   int64_t second_moments_used_at_ = -1;
-  std::vector<bool> kept_residuals_;  // in the last step
   std::vector<int64_t> residuals_versions_;
 };
 

@@ -18,6 +18,7 @@ namespace {
 using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
+using ::tensorflow::OpInputList;
 using ::tensorflow::OpOutputList;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
@@ -117,8 +118,15 @@ class FollowPlanOp : public OpKernel {
           absl::StrCat("N must be the number of buckets of the plan, ",
                        plan->buckets(), ", got ", choices.size()));
     }
+    OpInputList inputs;
+    TF_RETURN_IF_ERROR(context->input_list("clean_versions", &inputs));
+    std::vector<int64_t> clean_versions;
+    for (const Tensor& version : inputs) {
+      TF_RETURN_IF_ERROR(CheckScalar(version, "clean_versions"));
+      clean_versions.push_back(version.scalar<int64_t>()());
+    }
     const double now = 1e-6 * tensorflow::EnvTime::NowMicros();
-    const Plan::Step followed = plan->Follow(step, now);
+    const Plan::Step followed = plan->Follow(step, now, clean_versions);
     TF_RETURN_IF_ERROR(OutputList<int32_t>(
         context, "choices", followed,
         [](const Plan::BucketStep& bucket) { return bucket.choice; }));
@@ -133,6 +141,9 @@ class FollowPlanOp : public OpKernel {
     TF_RETURN_IF_ERROR(OutputList<bool>(
         context, "has_fresh_units", followed,
         [](const Plan::BucketStep& bucket) { return bucket.has_fresh_units; }));
+    TF_RETURN_IF_ERROR(OutputList<bool>(
+        context, "delivers_all", followed,
+        [](const Plan::BucketStep& bucket) { return bucket.delivers_all; }));
     TF_RETURN_IF_ERROR(OutputList<int64_t>(context, "residuals_versions",
                                            followed,
                                            [](const Plan::BucketStep& bucket) {

@@ -15,8 +15,10 @@ using ::tensorflow::shape_inference::ShapeHandle;
 absl::Status FollowPlanShape(InferenceContext* c) {
   for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, c->Scalar());
   ShapeHandle scalar;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &scalar));
-  return c->WithRank(c->input(1), 0, &scalar);
+  for (int i = 0; i < c->num_inputs(); ++i) {
+    TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 0, &scalar));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ChangePlanShape(InferenceContext* c) {
@@ -76,10 +78,12 @@ REGISTER_OP("TfGc>FollowPlan")
     .Attr("N: int >= 1")
     .Input("plan: resource")
     .Input("step: int64")
+    .Input("clean_versions: N * int64")
     .Output("choices: N * int32")
     .Output("has_units: N * bool")
     .Output("shares_second_moment: N * bool")
     .Output("has_fresh_units: N * bool")
+    .Output("delivers_all: N * bool")
     .Output("residuals_versions: N * int64")
     .Output("second_moments_age: int64")
     .Output("ratio: float")
@@ -94,12 +98,15 @@ Begins a step: notes when, and says what the plan is.
 
 plan: Handle from Plan.
 step: A scalar, 0 before the optimizer's first; the same on all workers.
+clean_versions: Of each bucket, of which residuals_version it is known that
+  nothing waits on any worker; 0 for none.
 choices: Of each bucket, the index of its system.
 has_units: Of each, whether its system compresses in units.
 shares_second_moment: Of each, whether optimizers should not square what it
   delivers: its system delivers late, or one of all does and systems are being
-  tried, or it delivers all that has waited.
+  tried, or something may have waited, which it delivers.
 has_fresh_units: Of each, whether units follow the gradients soon.
+delivers_all: Of each, whether it is not compressed, and residuals may wait.
 residuals_versions: Of each, another number after each step that may have left
   something in residuals: with a system that keeps some, with another plan of the
   timeline, and after residuals were restored. Never 0.

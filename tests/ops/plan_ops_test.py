@@ -26,12 +26,22 @@ def _int64(value):
     return tf.constant(value, tf.int64)
 
 
-def _follow(plan, step, buckets=2):
-    followed = ops.follow_plan(plan, _int64(step), buckets)
+def _follow(plan, step, clean_versions=(0, 0)):
+    followed = ops.follow_plan(plan, _int64(step), list(map(_int64, clean_versions)))
     return {
         name: [v.numpy() for v in value] if isinstance(value, list) else value.numpy()
         for name, value in followed._asdict().items()
     }
+
+
+def _clean(clean_versions, followed):
+    """The versions of which nothing waits after a step."""
+    return [
+        version if choice == _NONE else clean
+        for version, choice, clean in zip(
+            followed["residuals_versions"], followed["choices"], clean_versions, strict=True
+        )
+    ]
 
 
 def _change(plan, step, choices, steps=5, restored=0, settled=1, wants_gain=0, ratio=1.0):
@@ -63,7 +73,7 @@ class PlanTest(OpTestCase):
         # Where something has waited, the optimizer is given them in the next exact step, too.
         for squares, expected in (False, [1, 1, 1, 4, 1, 6, 1]), (True, [1, 1, 1, 3, 1, 5, 1]):
             plan = _plan(squares=squares)
-            ages = []
+            ages, clean = [], [0, 0]
             for step, choices, settled in (
                 (0, [_LATE, _NONE], 1),  # not known
                 (1, [_NONE, _LATE], 1),
@@ -74,7 +84,9 @@ class PlanTest(OpTestCase):
                 (3, [_LATE, _NONE], 1),  # restored
             ):
                 _change(plan, step, choices, settled=settled)
-                ages.append(_follow(plan, step)["second_moments_age"])
+                followed = _follow(plan, step, clean)
+                ages.append(followed["second_moments_age"])
+                clean = _clean(clean, followed)
             self.assertEqual(ages, expected)
 
     def test_links_are_measured_in_one_of_16_steps_and_of_4_while_systems_are_tried(self):
@@ -103,7 +115,7 @@ class PlanTest(OpTestCase):
 
     def test_second_moments_are_shared_as_long_as_values_come_late(self):
         plan = _plan(buckets=1)
-        shared, fresh = [], []
+        shared, fresh, all_delivered, clean = [], [], [], [0]
         for choice, settled in [
             (_NONE, 1),  # nothing has waited
             (_LATE, 1),
@@ -113,15 +125,33 @@ class PlanTest(OpTestCase):
             (_NONE, 0),  # tried
         ]:
             _change(plan, 0, [choice], settled=settled)
-            followed = _follow(plan, 1, buckets=1)
+            followed = _follow(plan, 1, clean)
             shared += followed["shares_second_moment"]
             fresh += followed["has_fresh_units"]
+            all_delivered += followed["delivers_all"]
+            clean = _clean(clean, followed)
         self.assertEqual(shared, [False, True, True, False, False, True])
+        self.assertEqual(all_delivered, [True, False, True, False, False, True])
         self.assertEqual(fresh, [True, False, True, True, True, True])
+
+    def test_second_moments_are_shared_where_others_have_left_something(self):
+        timeline = ops.timeline(8)
+        plan, other = (_plan(buckets=1, timeline=timeline) for _ in range(2))
+        _change(plan, 0, [_NONE])
+        _change(other, 0, [_LATE])
+        clean = _follow(plan, 1, [0])["residuals_versions"]
+        _change(plan, 1, [_NONE], restored=1)
+        # The second one is as the first where this was not finite.
+        shared = [_follow(plan, s, clean)["shares_second_moment"] for s in (2, 3)]
+        self.assertEqual(shared, [[True], [True]])
+        clean = _follow(plan, 4, clean)["residuals_versions"]
+        self.assertEqual(_follow(plan, 5, clean)["shares_second_moment"], [False])
+        _follow(other, 6, [0])
+        self.assertEqual(_follow(plan, 7, clean)["shares_second_moment"], [True])
 
     def test_one_system_to_choose_from_has_units_as_without_a_plan(self):
         plan = _plan(buckets=1, keeps_residuals=[True], has_units=[True], delivers_late=[False])
-        self.assertEqual(_follow(plan, 0, buckets=1)["has_fresh_units"], [False])
+        self.assertEqual(_follow(plan, 0, [0])["has_fresh_units"], [False])
 
     def test_residuals_have_another_version_after_what_may_have_written_them(self):
         timeline = ops.timeline(8)
@@ -162,7 +192,7 @@ class PlanTest(OpTestCase):
             self.assert_invalid(message, _change, plan, 0, choices)
         few = tf.zeros([4], tf.float64)
         self.assert_invalid("at least 5 values, got 4", ops.change_plan, plan, _int64(0), few)
-        self.assert_invalid("buckets of the plan, 2, got 3", _follow, plan, 0, 3)
+        self.assert_invalid("buckets of the plan, 2, got 3", _follow, plan, 0, [0] * 3)
         self.assert_invalid("one value for each system", lambda: _plan(has_units=[True]))
 
     def test_it_is_followed_in_a_graph_without_another_trace(self):
@@ -170,7 +200,7 @@ class PlanTest(OpTestCase):
 
         @tf.function
         def step(number):
-            return ops.follow_plan(plan, number, 2).choices
+            return ops.follow_plan(plan, number, [_int64(0)] * 2).choices
 
         for number, choices in enumerate([[0, 1], [2, 0]]):
             _change(plan, number, choices)

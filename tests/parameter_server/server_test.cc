@@ -594,6 +594,32 @@ TEST(ServerTest, AsynchronousThcDecodesWithTheScalesOfThePush) {
   EXPECT_LT(step(&slow, 9, 1), n);
 }
 
+TEST(ServerTest, AcceptedThcPushesMayWaitForTheirUpdateWhileOthersAreMade) {
+  Fixture fixture({MakeVariable(1, {2}, kThc, "int8")}, Asynchronous(-1));
+  Worker worker = fixture.MakeWorker(), slow = fixture.MakeWorker();
+  const auto update = [&] {
+    const Buffer push = worker.Push({{1, 2}});
+    EXPECT_TRUE(Accumulate(push, fixture.server()).accepted);
+    fixture.Mean(push);
+    fixture.EndUpdate();
+    fixture.Refresh();
+    worker.Follow(fixture.server());
+  };
+  update();
+  slow.Follow(fixture.server());
+  const Buffer push = slow.Push({{1, 2}});
+  EXPECT_TRUE(Accumulate(push, fixture.server()).accepted);
+  for (int i = 0; i < 100; ++i) update();
+  ExpectNear(Sum(fixture.Mean(push), slow.Residual(0)), {1, 2}, 1e-4f);
+}
+
+TEST(ServerTest, ARoundThatIsNotFiniteIsNotSaved) {
+  Fixture fixture(OneVariable(), Rounds(2));
+  Worker worker = fixture.MakeWorker();
+  EXPECT_TRUE(Accumulate(worker.Push({{NAN, 1}}), fixture.server()).accepted);
+  EXPECT_EQ(fixture.Round(1), (Floats{0, 0}));
+}
+
 // ---- Steps
 
 TEST(ServerTest, WritesAreVersionsButNoSteps) {

@@ -112,8 +112,7 @@ class Auto(Compressor):
     def all_reduce(self, gradients, exchange):
         index, systems = exchange.choice.index, list(exchange.choice.systems)
         if Uncompressed() in systems:
-            is_exact = tf.equal(index, systems.index(Uncompressed()))
-            index = tf.where(is_exact & ~exchange.choice.is_clean, len(systems), index)
+            index = tf.where(exchange.choice.delivers_all, len(systems), index)
             systems.append(_Remainder())
         branches = [
             functools.partial(_all_reduce, system, gradients, exchange) for system in systems
