@@ -5,7 +5,7 @@
 
 One process computes the gradients of all workers and does with them what 3LC's workers and servers
 would, in ways that tf_gc has and others that were left out. The model and the text are those of
-bytes_lm.py, with short contexts and small batches. Writes a table, adam/study.md in --docs, of which
+bytes_lm.py, with short contexts and small batches. Writes adam/study.md in --docs, of which
 docs/adam_study.md was made. What tf_gc's own processes reach is measured by evaluate_adam.py.
 """
 

@@ -4,7 +4,6 @@ import collections
 import contextlib
 import functools
 import itertools
-import weakref
 from collections.abc import Sequence
 from typing import Any, Literal
 

@@ -19,7 +19,7 @@ from tf_gc.strategy.adaptation import Adaptation, make_timeline
 from tf_gc.strategy.link_probe import MeasuredLinks
 from tf_gc.strategy.norm_samples import NormSamples
 from tf_gc.strategy.statistics import Statistics, mean_squares, mean_squares_or_0
-from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unwrap
+from tf_gc.strategy.variables import GRADIENT_DTYPES, checkpoint_name, name_of, unwrap
 
 from tf_gc import ops
 from tf_gc.branches import cond
@@ -348,13 +348,20 @@ class GradientReducer:
             bucket=bucket.handle,
             reduce_op=reduce_op,
             step=step,
-            names=bucket.names,
+            names=tuple(map(self._distinct_name, bucket.names, variables)),
             shapes=tuple(tuple(unwrap(v).shape) for v in variables),
             slots=self._slots(compressor, variables, reduce_op),
             **(_in_units(entries) if compressor.units == "second_moment" else {}),
             choice=choice,
             turn_counter=functools.partial(self._turn_counter, variables),
         )
+
+    def _distinct_name(self, name, variable):
+        """Returns a name, numbered as in checkpoints where others have it: seeds follow from it."""
+        if name is None:
+            return None
+        [saved] = self._residuals.names([variable])
+        return name + saved.removeprefix(checkpoint_name(name))
 
     def _exchange(self, **of_bucket):
         return Exchange(

@@ -207,6 +207,20 @@ class ChooserTest(absltest.TestCase):
             self._train_on(chooser, systems, world, _FAST)
             self.assertEqual(chooser.plan.choices, (0,))
 
+    def test_the_oldest_of_the_networks_that_are_remembered_comes_back(self):
+        systems = [_EXACT, _3LC]
+        world = _World(None, [3_000_000], computation=0.002)
+        chooser = Chooser(systems, world.sizes, 4)
+        networks = [Network(1e-3, 1e5 * 3**i) for i in range(9)]
+        for links in networks:
+            self._train_on(chooser, systems, world, links)
+        self.assertEqual(self._train_on(chooser, systems, world, networks[0]), 0)
+
+    def test_a_bucket_without_values_is_no_error(self):
+        chooser = Chooser([_EXACT, _3LC], [0, 1000], 2)
+        chooser.update(_SLOW)
+        self.assertLen(chooser.plan.choices, 2)
+
     def test_links_that_come_back_have_the_ratio_that_was_settled_on_last(self):
         systems = [_EXACT, _3LC, _RING, _TREE]
         world = _World(None, [3_000_000], computation=0.05)

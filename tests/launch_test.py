@@ -1412,6 +1412,15 @@ class BandwidthUnavailableTest(_LaunchTest):
         ):
             self.run_program("pass", bandwidth="100mbit")
 
+    def test_root_without_capabilities_is_told_what_a_container_needs(self):
+        status = "Name:\tpython\nCapEff:\t00000000a80425fb\n"
+        with (
+            absltest.mock.patch.object(network_namespaces, "_tool", return_value="true"),
+            absltest.mock.patch.object(os, "geteuid", return_value=0),
+            absltest.mock.patch.object(pathlib.Path, "read_text", lambda *_, **__: status),
+        ):
+            self.assertRegex(network_namespaces.why_unavailable(), "container .*SYS_ADMIN")
+
 
 @_needs_namespaces
 class BandwidthTest(_LaunchTest):

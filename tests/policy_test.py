@@ -31,6 +31,20 @@ class ThreeLCTest(parameterized.TestCase):
         with self.assertRaises(dataclasses.FrozenInstanceError):
             tf_gc.ThreeLC().sparsity_multiplier = 1.5
 
+    def test_is_printed_with_what_was_given(self):
+        for compressor, expected in (
+            (tf_gc.ThreeLC(), "ThreeLC()"),
+            (tf_gc.ThreeLC(1.75), "ThreeLC(sparsity_multiplier=1.75)"),
+            (tf_gc.ThreeLC(units="gradient"), "ThreeLC(units='gradient')"),
+            (
+                tf_gc.ThreeLC(1.5, "second_moment"),
+                "ThreeLC(sparsity_multiplier=1.5, units='second_moment')",
+            ),
+            (tf_gc.ThreeLC(unit_multiplier=8.0), "ThreeLC(unit_multiplier=8.0)"),
+        ):
+            self.assertEqual(str(compressor), expected)
+            self.assertEqual(tf_gc.compressors.from_string(expected), compressor)
+
 
 class ChoiceTest(parameterized.TestCase):
     @parameterized.parameters(

@@ -310,6 +310,19 @@ def steps_after_the_first_variable_is_gone(kept_by=None):
     return [int(value) for key, value in sorted(saved.items()) if key.endswith(":steps")]
 
 
+def reduce_unnamed_variables_alike():
+    """What QSGD makes of equal gradients of two variables without names, each in its own bucket."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(
+        communication_options=tf.distribute.experimental.CommunicationOptions(bytes_per_pack=1),
+        compression=tf_gc.compressors.QSGD(),
+    )
+    with strategy.scope():
+        variables = [tf.Variable(tf.zeros(_SHAPE)) for _ in range(2)]
+    pairs = [(tf.constant(gaussian(0)), variable) for variable in variables]
+    reduced = strategy.run(lambda: strategy.reduce_gradients(pairs))
+    return [gradient.numpy() for gradient, _ in reduced]
+
+
 def traffic_of_two_lists(both, one):
     """Steps with gradients of two variables, then of one; the traffic of either kind."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())

@@ -463,6 +463,10 @@ class KerasTest(parameterized.TestCase):
             counted = cluster.run(programs.steps_after_the_first_variable_is_gone, kept_by)
         self.assertEqual(one(counted), [4])
 
+    def test_variables_without_names_have_random_numbers_of_their_own(self):
+        first, second = shared_cluster(2).run(programs.reduce_unnamed_variables_alike)[0]
+        self.assertFalse(np.array_equal(first, second))
+
     def test_slots_may_go_while_a_thread_looks_at_them(self):
         left = shared_cluster(2).run(programs.restorations_while_variables_go, 200)
         self.assertEqual(one(left), 0)

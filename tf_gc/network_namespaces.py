@@ -23,6 +23,7 @@ import ctypes
 import ipaddress
 import itertools
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -41,6 +42,8 @@ _NAME = re.compile(r"tf_gc-(?P<pid>\d+)-(?P<start>\d+)-\d+-(?:switch|worker\d+)"
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000  # of <sched.h>
+_CAP_NET_ADMIN, _CAP_SYS_ADMIN = 12, 21  # of <linux/capability.h>
+_IN_A_CONTAINER = "a container needs the capabilities SYS_ADMIN and NET_ADMIN"
 
 _serial = itertools.count()
 
@@ -86,7 +89,15 @@ def why_unavailable() -> str | None:
         return f"{' and '.join(missing)} not found: apt-get install iproute2"
     if os.geteuid() != 0:
         return 'network namespaces need root: run with sudo, as sudo "$(which tf_gc-launch)"'
+    if not _has_capabilities():
+        return f"network namespaces need more here: {_IN_A_CONTAINER}"
     return None
+
+
+def _has_capabilities() -> bool:
+    status = pathlib.Path("/proc/self/status").read_text(encoding="ascii")
+    effective = int(re.search(r"^CapEff:\s*(\w+)", status, re.MULTILINE)[1], 16)
+    return all(effective >> bit & 1 for bit in (_CAP_NET_ADMIN, _CAP_SYS_ADMIN))
 
 
 def _tool(name: str) -> str | None:
@@ -312,8 +323,7 @@ def _run(*command: str) -> str:
     result = _call(*command)
     if result.returncode:
         raise NetworkNamespaceError(
-            f"`{' '.join(command)}` failed: {result.stderr.strip()} "
-            "(a container needs the capabilities SYS_ADMIN and NET_ADMIN)"
+            f"`{' '.join(command)}` failed: {result.stderr.strip()} ({_IN_A_CONTAINER})"
         )
     return result.stdout
 

@@ -82,25 +82,27 @@ class ExactHop : public Hop {
     sums_ = Bytes(layout.values() * sizeof(float));
   }
 
-  void Start(const Piece& piece) override {
-    ForEachSegment(piece, [&](const auto& exact, const Place& place) {
-      const auto* const values = exact.values + place.begin;
-      float* const sum = sums() + place.sum;
-      for (int64_t i = 0; i < place.length; ++i) {
-        sum[i] = ToFloat32(values[i]);
-      }
-    });
-  }
+  // A merge follows, unless there is one rank alone.
+  void Start(const Piece&) override { is_new_ = true; }
 
   absl::Status Merge(const Piece& piece, const Aggregate&, const uint8_t* body,
                      int64_t size) override {
     TF_GC_RETURN_IF_ERROR(CheckBodySize(name(), size, BodySize(piece)));
+    const bool is_new = std::exchange(is_new_, false);
     ForEachSegment(piece, [&](const auto& exact, const Place& place) {
       using T = std::decay_t<decltype(*exact.reduced)>;
+      const T* const own = exact.values + place.begin;
       const uint8_t* const values = body + place.byte;
       float* const sum = sums() + place.sum;
-      for (int64_t i = 0; i < place.length; ++i) {
-        sum[i] += ToFloat32(ReadNumber<T>(values + i * sizeof(T)));
+      if (is_new) {
+        for (int64_t i = 0; i < place.length; ++i) {
+          sum[i] = ToFloat32(own[i]) +
+                   ToFloat32(ReadNumber<T>(values + i * sizeof(T)));
+        }
+      } else {
+        for (int64_t i = 0; i < place.length; ++i) {
+          sum[i] += ToFloat32(ReadNumber<T>(values + i * sizeof(T)));
+        }
       }
     });
     return absl::OkStatus();
@@ -186,6 +188,7 @@ class ExactHop : public Hop {
   int64_t largest_ = 0;    // of the types' sizes
   // Whether no gradient is of a type that would be rounded at each hop.
   bool suits_trees_ = true;
+  bool is_new_ = false;  // whether the next merge is a piece's first
   // Of the bucket's values; where nothing is merged it is not touched, and so
   // takes no memory.
   Bytes sums_;

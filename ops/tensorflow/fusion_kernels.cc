@@ -230,8 +230,8 @@ absl::Status ReadResiduals(OpKernelContext* context,
         residual.NumElements() != gradients[i].NumElements()) {
       return absl::InvalidArgumentError(
           absl::StrCat("residuals[", i, "] must be a float32 variable of ",
-                       gradients[i].NumElements(), " values, as gradients[",
-                       i, "], got ", residual.DeviceSafeDebugString()));
+                       gradients[i].NumElements(), " values, as gradients[", i,
+                       "], got ", residual.DeviceSafeDebugString()));
     }
     residuals->push_back(residual);
   }
@@ -360,10 +360,9 @@ class GradientHistogramOp : public OpKernel {
                                 DT_FLOAT, TensorShape({Sum(sizes)}), &values));
     float* const sums = values.flat<float>().data();
     AddAll<T>(context, gradients, residuals, sizes, sums);
-    kernels::MagnitudeHistogram(sums, values.NumElements(),
-                                counts->flat<int64_t>().data(),
-                                squares->flat<double>().data(),
-                                IntraOpThreads(context));
+    kernels::MagnitudeHistogram(
+        sums, values.NumElements(), counts->flat<int64_t>().data(),
+        squares->flat<double>().data(), IntraOpThreads(context));
   }
 };
 

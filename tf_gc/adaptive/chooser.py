@@ -141,13 +141,13 @@ class Chooser:
 
         Args:
           systems: what is chosen from, at least one.
-          sizes: the number of values of each bucket.
+          sizes: the number of values of each bucket, which may be 0.
           workers: their number, at least 2.
           ratios: what systems with a ratio may send, if there are any.
           rates: what computation takes, of `measure_rates`; None for nothing.
         """
         self._systems = tuple(systems)
-        self._sizes = tuple(sizes)
+        self._sizes = tuple(max(1, size) for size in sizes)
         self._workers = workers
         self._rates = rates
         self._search = RatioSearch() if ratios else None
@@ -295,6 +295,8 @@ class Chooser:
         """
         expected = self._expected_change(network)
         earlier = self._earlier_trial(network if expected > _SMALL_CHANGE else None)
+        if earlier is not None:
+            self._trials.remove(earlier)
         if self._trial is not None and not self._is_recalled:
             self._trials.append(self._trial)
         self._network_told = expected > _LARGE_CHANGE
@@ -310,7 +312,6 @@ class Chooser:
             self._network = network
             self._tried_steps = self._tried_seconds = 0
             return None
-        self._trials.remove(earlier)
         self._network = earlier.network
         self._tried_steps, self._tried_seconds = earlier.tried_steps, earlier.tried_seconds
         for plan, steps in earlier.steps.items():

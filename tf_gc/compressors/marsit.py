@@ -31,7 +31,8 @@ class Marsit(FusedCompressor):
         (t AND a) OR (NOT t AND l),    t = 1 with the probability i / (i + 1)
 
     where a is of i workers, so that each worker's sign survives with the same
-    probability, and nothing is ever decompressed on the way. Every K steps values are reduced exactly instead, and c becomes 0.
+    probability, and nothing is ever decompressed on the way. Every K steps
+    values are reduced exactly instead, and c becomes 0.
 
     Attributes:
       global_step_size: eta, the magnitude of the reduced gradient's values as

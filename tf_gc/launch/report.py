@@ -2,7 +2,6 @@
 
 import pathlib
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 
@@ -29,6 +28,7 @@ _COLOURS = ("#999999", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#
 _HATCHES = (None, "///", "...", "xxx")
 _INK = "#0072B2"
 _MOST_CHANGES = 20  # in the summary
+_LONGEST_NAME = 24
 
 
 def main(argv: Sequence[str]) -> int:
@@ -237,7 +237,8 @@ def _draw_choices(run, steps, panel, density):
     panel.set(ylabel="choices\n(% of values)", ylim=(0, 100))
     for row, index in enumerate(used):
         density.barh(row, 100 * shares[index], **styles[index])
-    names = [textwrap.shorten(run.candidates[index], 24, placeholder="…") for index in used]
+    names = [run.candidates[index] for index in used]
+    names = [n if len(n) <= _LONGEST_NAME else f"{n[: _LONGEST_NAME - 1]}…" for n in names]
     _label_density(density, range(len(used)), names, "% of values and steps")
     density.set_ylim(-0.6, len(used) - 0.4)
 
