@@ -247,14 +247,14 @@ TEST(PublishedModelTest, ScalesComeWhenTheyHaveChanged) {
 
 TEST(PublishedModelTest, OldScalesAreForgotten) {
   Published model(MakeVariable(kId, {2}, kThc, "float32"));
-  for (int i = 0; i < 10; ++i) {
+  constexpr int kKept = (1 << 16) / sizeof(float);
+  for (int i = 0; i < kKept + 10; ++i) {
     model.Publish({1, 2});
     model->SetScales(kId, ToTensor({1}));
   }
-  // Two of them take the 8 bytes of the variable.
-  EXPECT_EQ(model->version(), 11);
-  EXPECT_EQ(model->Scales(kId, 9).version, 0);
-  EXPECT_EQ(model->Scales(kId, 10).version, 10);
+  EXPECT_EQ(model->version(), kKept + 11);
+  EXPECT_EQ(model->Scales(kId, 11).version, 0);
+  EXPECT_EQ(model->Scales(kId, 12).version, 12);
 }
 
 }  // namespace
