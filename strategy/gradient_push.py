@@ -209,9 +209,10 @@ class _Part:
 def _checked(variable):
     pulled = pulled_variable.find(variable)
     if pulled is None:
+        dtype = tf.as_dtype(variable.dtype)  # Keras 3 has its name alone
         raise ValueError(
             f"{variable.name} is no trainable variable of floats and a known shape that was made in"
-            f" this strategy's scope(); it is {variable.dtype.name} of shape {variable.shape}"
+            f" this strategy's scope(); it is {dtype.name} of shape {variable.shape}"
         )
     if pulled.dtype not in GRADIENT_DTYPES:
         raise ValueError(

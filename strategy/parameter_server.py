@@ -122,10 +122,13 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
                     f"{name} needs compression, which may be tf_gc.Policy() for values as they "
                     "are: without, this is TensorFlow's strategy, which has no versions"
                 )
-        if not synchronous and (replicas_to_aggregate is not None or aggregation_fraction != 1.0):
-            is_first = replicas_to_aggregate is not None
-            name = "replicas_to_aggregate" if is_first else "aggregation_fraction"
-            raise ValueError(f"{name} is for synchronous=True: without, each push is an update")
+        of_rounds = {
+            "replicas_to_aggregate": replicas_to_aggregate is not None,
+            "aggregation_fraction": aggregation_fraction != 1.0,
+        }
+        for name, is_given in of_rounds.items():
+            if is_given and not synchronous:
+                raise ValueError(f"{name} is for synchronous=True: without, each push is an update")
         self._synchronous = synchronous
         workers = len(cluster_resolver.cluster_spec().as_dict().get("worker", ()))
         if replicas_to_aggregate is None:
@@ -345,14 +348,16 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
         return creator
 
     def _update(self, var, fn, args, kwargs, group):
-        """Of TensorFlow's own optimizers, which write through handles: no version would come."""
-        is_in_step = worker_step.current_step() is not None and not worker_step.in_update()
-        if is_in_step and pulled_variable.find(var) is not None:
+        result = super()._update(var, fn, args, kwargs, group)
+        step, pulled = worker_step.current_step(), pulled_variable.find(var)
+        if step is None or pulled is None or worker_step.in_update():
+            return result
+        if pulled.tf_gc_entry.id not in step.written:  # as by TensorFlow's own optimizers
             raise RuntimeError(
                 f"{var.name}: workers would not hear of an update that a step makes by itself. Call"
                 " strategy.push_gradients(grads_and_vars, optimizer.apply_gradients) instead"
             )
-        return super()._update(var, fn, args, kwargs, group)
+        return result
 
     def _adopt(self, caching):
         """Returns the `PulledVariable` of a trainable variable, any other as it is."""

@@ -19,7 +19,7 @@ from tf_gc.strategy.adaptation import Adaptation, make_timeline
 from tf_gc.strategy.link_probe import MeasuredLinks
 from tf_gc.strategy.norm_samples import NormSamples
 from tf_gc.strategy.statistics import Statistics, mean_squares, mean_squares_or_0
-from tf_gc.strategy.variables import GRADIENT_DTYPES, checkpoint_name, name_of, unwrap
+from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unwrap
 
 from tf_gc import ops
 from tf_gc.branches import cond
@@ -44,6 +44,7 @@ class _Entry:
     gradient: tf.Tensor | tf.IndexedSlices  # the latter with EmbeddingRows alone
     variable: Any  # or `Statistics`
     compressor: Compressor
+    name: str | None = None  # that no other entry has; None for statistics
     units: tf.Tensor | None = None
     squares: tf.Tensor | None = None  # statistics of this worker's gradient
     first_moment: tf.Variable | None = None
@@ -157,13 +158,19 @@ class GradientReducer:
             self._entry(gradient, variable, with_second_moments, momentum)
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
+        alike = collections.Counter()
         for entry, moment in zip(entries, moments, strict=True):
             entry.first_moment = moment
+            # Seeds follow from names. The number is the same on all workers, whatever they keep.
+            name = name_of(entry.variable)
+            entry.name = f"{name}_{alike[name]}" if alike[name] else name
+            alike[name] += 1
         with tf.device(self._device):
             self._steps.assign_add(1)
         step = self._residuals.count_step(counter)
         options = (reduce_op, step, with_second_moments)
-        optimizer = unwrap(counter)._unique_id
+        # Which stays where the counter is gone.
+        optimizer = self._residuals.shared(counter, "steps", (), tf.int64)._unique_id
         with self._adapted(entries, *options, optimizer):
             return self._reduce_with_statistics(entries, weight, *options)
 
@@ -348,20 +355,13 @@ class GradientReducer:
             bucket=bucket.handle,
             reduce_op=reduce_op,
             step=step,
-            names=tuple(map(self._distinct_name, bucket.names, variables)),
+            names=tuple(entry.name for entry in entries),
             shapes=tuple(tuple(unwrap(v).shape) for v in variables),
             slots=self._slots(compressor, variables, reduce_op),
             **(_in_units(entries) if compressor.units == "second_moment" else {}),
             choice=choice,
             turn_counter=functools.partial(self._turn_counter, variables),
         )
-
-    def _distinct_name(self, name, variable):
-        """Returns a name, numbered as in checkpoints where others have it: seeds follow from it."""
-        if name is None:
-            return None
-        [saved] = self._residuals.names([variable])
-        return name + saved.removeprefix(checkpoint_name(name))
 
     def _exchange(self, **of_bucket):
         return Exchange(

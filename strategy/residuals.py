@@ -48,7 +48,7 @@ class Residuals(internals.Trackable):
         self._saved = {}  # checkpoint name -> SyncOnReadVariable
         self._names = {}  # id of a variable -> its name in checkpoints
         self._slots = collections.defaultdict(dict)  # id of a variable -> slot -> checkpoint name
-        self._counted = {}  # id of a variable -> weak references to all that are counted with it
+        self._counted = {}  # id of a variable -> by id, those that are counted with it
         self._maybe_initialize_trackable()
         self._fresh = []  # names that were new after a restore
         self._reported = None  # the last restoration whose residuals were all looked for
@@ -93,21 +93,21 @@ class Residuals(internals.Trackable):
         return self._get(variable, slot, shape, dtype, aggregation).values[0]
 
     def counter(self, variables):
-        """Returns the variable under which the steps of their optimizer are counted: its first one.
+        """Returns the variable under which the steps of their optimizer are counted.
 
-        Keras leaves out variables that have no gradient, and so perhaps the first.
+        It is one that has a count, or else the first; Keras leaves out variables that have no
+        gradient, and so perhaps that. When it is gone, it is the next one that lives.
         """
         variables = [unwrap(variable) for variable in variables]
         known = (self._counted.get(variable._unique_id) for variable in variables)
-        group = next(filter(None, known), None)
+        group = next((g for g in known if g is not None), None)
         if group is None:
             first = next((v for v in variables if self.has_shared(v, "steps")), variables[0])
-            group = self._counted[first._unique_id] = [weakref.ref(first)]
+            group = weakref.WeakValueDictionary({first._unique_id: first})
         for variable in variables:
-            if variable._unique_id not in self._counted:
-                self._counted[variable._unique_id] = group
-                group.append(weakref.ref(variable))
-        return _living(group)[0]
+            if self._counted.setdefault(variable._unique_id, group) is group:
+                group[variable._unique_id] = variable
+        return next(group.values())
 
     def count_step(self, variable, slot="steps"):
         """Returns the number of calls for this variable before, an int64 scalar."""
@@ -277,15 +277,12 @@ class Residuals(internals.Trackable):
 
     def _forget(self, key):
         del self._names[key]
-        group = self._counted.pop(key, [])
-        living = _living(group)
-        group[:] = map(weakref.ref, living)
+        heir = next(iter(self._counted.pop(key, ())), None)
         for slot, name in self._slots.pop(key, {}).items():
             made = self._saved.pop(name)
-            if living and slot in _STEPS and slot not in self._slots[living[0]._unique_id]:
-                heir = living[0]._unique_id
-                self._slots[heir][slot] = self._saved_name(heir, slot)
-                self._saved[self._slots[heir][slot]] = made
+            if heir and slot in _STEPS and slot not in self._slots[heir]:
+                name = self._slots[heir][slot] = self._saved_name(heir, slot)
+                self._saved[name] = made
 
     def _collect_garbage(self):
         """Frees variables that nobody uses; saving, which is quick, asks for the slots often."""
@@ -342,10 +339,6 @@ class PrefixedSlots:
 
     def count_step(self, variable):
         return self._residuals.count_step(variable, self._prefix + "steps")
-
-
-def _living(references):
-    return [variable for reference in references if (variable := reference()) is not None]
 
 
 def _key(name, slot):

@@ -1066,6 +1066,32 @@ def write_in_steps(steps, **kwargs):
     return seen, values, traffic.dropped_pushes, traffic.updates
 
 
+def write_on_replicas(steps):
+    """Steps whose replicas write to a variable together; returns its value."""
+    strategy = make_strategy(compression=tf_gc.Policy())
+    with strategy.scope():
+        variable = tf.Variable(0.0, aggregation=tf.VariableAggregation.SUM)
+    step = tf.function(lambda: strategy.run(lambda: variable.assign_add(tf.ones([]))))
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    for _ in range(steps):
+        coordinator.schedule(step)
+    coordinator.join()
+    return float(variable)
+
+
+def push_of_a_model_from_outside():
+    """A push of a Keras variable that was made outside of the strategy's scope."""
+    strategy = make_strategy(compression=tf_gc.Policy())
+    variable = keras.Variable(np.zeros(_SHAPE, np.float32))
+    pairs = [(tf.ones(_SHAPE), variable)]
+    step = tf.function(
+        lambda: strategy.run(lambda: strategy.push_gradients(pairs, lambda pairs: None))
+    )
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    coordinator.schedule(step)
+    coordinator.join()
+
+
 def make_a_variable_within_a_step():
     """Reads a variable in a step, makes another, and reads that; returns the ids of all pulls."""
     strategy = make_strategy(compression=tf_gc.THC())

@@ -383,6 +383,11 @@ class MistakeTest(parameterized.TestCase):
             shared_cluster(1).run(programs.push_of_an_unknown_shape, compression=tf_gc.Policy())
 
 
+    def test_a_push_of_a_model_from_outside_says_so(self):
+        with self.assertRaisesRegex(WorkerError, r"in this strategy's scope\(\); it is float32"):
+            shared_cluster(1).run(programs.push_of_a_model_from_outside)
+
+
 class SynchronousTest(parameterized.TestCase):
     def test_an_update_is_the_mean_of_a_round(self):
         _, (value,), (residual,), traffic = shared_cluster(1).run(
@@ -905,6 +910,9 @@ class ReplicasTest(parameterized.TestCase):
     def test_a_write_from_outside_reaches_the_workers(self, write):
         _, written, after, _ = _run_on_replicas(1, programs.write_from_outside, write)
         np.testing.assert_array_equal(after[0], written)
+
+    def test_a_step_may_write(self):
+        self.assertEqual(_run_on_replicas(1, programs.write_on_replicas, 3), 6)
 
     @some_of(
         (programs.keras3_loop, {"compression": tf_gc.ThreeLC(), "steps": 200}),

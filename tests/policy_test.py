@@ -41,6 +41,7 @@ class ThreeLCTest(parameterized.TestCase):
                 "ThreeLC(sparsity_multiplier=1.5, units='second_moment')",
             ),
             (tf_gc.ThreeLC(unit_multiplier=8.0), "ThreeLC(unit_multiplier=8.0)"),
+            (tf_gc.Auto(systems=(), ratios=(0.1,)), "Auto(systems=(), ratios=(0.1,))"),
         ):
             self.assertEqual(str(compressor), expected)
             self.assertEqual(tf_gc.compressors.from_string(expected), compressor)

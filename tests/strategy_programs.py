@@ -291,7 +291,7 @@ def steps_after_the_first_variable_is_gone(kept_by=None):
 
     Before that the first is let go of, but by a worker.
 
-    Returns the numbers of steps that were counted.
+    Returns the numbers of steps that were counted, by name.
     """
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
     first, second, third = (_variable(strategy, name=name) for name in ("first", "second", "third"))
@@ -307,7 +307,7 @@ def steps_after_the_first_variable_is_gone(kept_by=None):
     reduce(third, second)
     del kept
     saved = strategy.residuals.own_values()
-    return [int(value) for key, value in sorted(saved.items()) if key.endswith(":steps")]
+    return {key: int(value) for key, value in saved.items() if key.endswith(":steps")}
 
 
 def reduce_unnamed_variables_alike():

@@ -461,7 +461,7 @@ class KerasTest(parameterized.TestCase):
     def test_steps_go_on_where_the_first_variable_is_gone_on_some_workers(self, kept_by):
         with Cluster(2) as cluster:
             counted = cluster.run(programs.steps_after_the_first_variable_is_gone, kept_by)
-        self.assertEqual(one(counted), [4])
+        self.assertEqual(one(counted), {"ONLY_FIRST_REPLICA/second:steps": 4})
 
     def test_variables_without_names_have_random_numbers_of_their_own(self):
         first, second = shared_cluster(2).run(programs.reduce_unnamed_variables_alike)[0]

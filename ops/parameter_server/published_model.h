@@ -109,7 +109,7 @@ class PublishedModel {
     int64_t since = 0;      // the version from which the log leads on
     std::deque<Delta> log;  // of at most 4 bytes per value
     int64_t log_bytes = 0;
-    std::deque<ThcScales> scales;  // as much
+    std::deque<ThcScales> scales;  // as much, or 64 KiB
   };
 
   Variable* Find(uint32_t id);  // null if it was removed

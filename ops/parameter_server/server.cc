@@ -768,7 +768,7 @@ absl::Status Server::ReadRound(uint32_t id, const ParallelFor& parallel_for,
   for (const std::shared_ptr<Round>& round : rounds) {
     if (!round->Has(id)) continue;
     const Tensor part = round->Sum(*variable[0], parallel_for);
-    // The update would leave it out, and so does what is saved.
+    // It would spoil the residuals of a checkpoint.
     if (!kernels::AllFinite(FloatsOf(part), n, parallel_for)) continue;
     if (sum->NumElements() == 0) *sum = Zeros(n);
     kernels::AddResidual(FloatsOf(part), FloatsOf(*sum), n, FloatsOf(sum));

@@ -197,7 +197,8 @@ class Server : public tensorflow::ResourceBase {
   // Sets the number of updates that there have been, in earlier programs too.
   void SetStep(int64_t step);
 
-  // The sum of what open rounds have of a variable; empty if they have nothing.
+  // The sum of what open rounds have of a variable, but for one that is not
+  // finite; empty if they have nothing.
   absl::Status ReadRound(uint32_t id, const kernels::ParallelFor& parallel_for,
                          tensorflow::Tensor* sum) const;
 

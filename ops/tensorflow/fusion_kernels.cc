@@ -280,7 +280,7 @@ class FuseGradientsOp : public OpKernel {
     OP_REQUIRES_OK(context, ReadGradients(context, *bucket, &gradients));
     OP_REQUIRES_OK(context, ReadResiduals(context, gradients, &residuals));
     const std::vector<int64_t> sizes = Sizes(gradients);
-    Flags non_finite(sizes.size());
+    Flags non_finite;
     OP_REQUIRES_OK(context,
                    Fuse(context, gradients, residuals, sizes, &non_finite));
     Tensor* finite = nullptr;

@@ -772,7 +772,7 @@ server: Handle from ParameterServer.
 id: The variable.
 shape: Its shape, fully defined.
 value: The sum of the accepted pushes, of this shape; empty, of shape [0], if they
-  had nothing of it.
+  had nothing of it, or that is not finite.
 )doc");
 
 REGISTER_OP("TfGc>LibraryVersion")

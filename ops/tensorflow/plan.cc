@@ -1,5 +1,7 @@
 #include "ops/tensorflow/plan.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace tf_gc {
@@ -16,11 +18,10 @@ constexpr int64_t kFirstVersion = 1;
 
 }  // namespace
 
-bool Timeline::Begin(int64_t step, double time, const void* plan) {
+int64_t Timeline::Begin(int64_t step, double time, bool keeps_residuals) {
   std::lock_guard<std::mutex> lock(mutex_);
   times_[step % times_.size()] = time;
-  const void* const last = std::exchange(last_, plan);
-  return last != nullptr && last != plan;
+  return std::exchange(kept_, kept_ + keeps_residuals);
 }
 
 StepTimes Timeline::times() const {
@@ -46,8 +47,13 @@ Plan::Plan(tensorflow::core::RefCountPtr<Timeline> timeline,
 Plan::Step Plan::Follow(int64_t step, double now,
                         const std::vector<int64_t>& clean_versions) {
   const double time = step < start_step_ ? 0 : now;  // nothing was chosen
-  const bool had_another = timeline_->Begin(step, time, this);
   std::lock_guard<std::mutex> lock(mutex_);
+  const bool keeps =
+      std::any_of(decision_.choices.begin(), decision_.choices.end(),
+                  [&](int choice) { return systems_[choice].keeps_residuals; });
+  // Another plan may have left residuals of the same variables.
+  const int64_t kept = timeline_->Begin(step, time, keeps);
+  const bool has_another_kept = std::exchange(kept_, kept + keeps) != kept;
   times_[step % times_.size()] = time;
   Step result;
   result.ratio = decision_.ratio;
@@ -57,9 +63,7 @@ Plan::Step Plan::Follow(int64_t step, double now,
   for (int b = 0; b < buckets(); ++b) {
     const int choice = decision_.choices[b];
     const SystemTraits& system = systems_[choice];
-    // Another plan may have left residuals of the same variables.
-    if (had_another) ++residuals_versions_[b];
-    const int64_t version = residuals_versions_[b];
+    const int64_t version = residuals_versions_[b] += has_another_kept;
     const bool delivers_all =
         !system.keeps_residuals && clean_versions[b] != version;
     // What has waited comes in spikes. Squares and shared moments differ in

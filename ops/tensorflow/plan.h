@@ -26,15 +26,15 @@ class Timeline : public tensorflow::ResourceBase {
 
   std::string DebugString() const override { return "tf_gc timeline"; }
 
-  // Notes when a step has begun. Returns whether the step before had another
-  // plan.
-  bool Begin(int64_t step, double time, const void* plan);
+  // Notes when a step has begun, and whether it may leave something in
+  // residuals. Returns how many steps before it may have.
+  int64_t Begin(int64_t step, double time, bool keeps_residuals);
   StepTimes times() const;
 
  private:
   mutable std::mutex mutex_;
   StepTimes times_;
-  const void* last_ = nullptr;
+  int64_t kept_ = 0;
 };
 
 // What a system, one of those to choose from, does with gradients.
@@ -107,6 +107,7 @@ class Plan : public tensorflow::ResourceBase {
   int64_t decided_at_ = 0;
   int64_t reports_ = 0;
   int64_t second_moments_used_at_ = -1;
+  int64_t kept_ = 0;  // of the timeline, after this plan's last step
   std::vector<int64_t> residuals_versions_;
 };
 

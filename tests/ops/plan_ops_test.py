@@ -169,6 +169,9 @@ class PlanTest(OpTestCase):
         _change(plan, 4, [_NONE, _NONE], restored=1)
         restored = _follow(plan, 5)["residuals_versions"]
         self.assertTrue(np.all(np.not_equal(restored, [a, b])))
+        _follow(other, 6)  # without compression
+        np.testing.assert_array_equal(_follow(plan, 6)["residuals_versions"], restored)
+        _change(other, 6, [_NONE, _SOON])
         _follow(other, 6)
         after = _follow(plan, 7)["residuals_versions"]
         self.assertTrue(np.all(np.not_equal(after, restored)))

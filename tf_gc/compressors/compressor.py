@@ -152,8 +152,4 @@ class Compressor(abc.ABC):
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def _is_changed(self, field):
-        """Whether a field was given; where None stands for what others tell, it is not."""
-        is_default = getattr(self, field.name) == field.default
-        return not is_default and (
-            field.default is not None or self != dataclasses.replace(self, **{field.name: None})
-        )
+        return getattr(self, field.name) != field.default

@@ -76,6 +76,11 @@ class ThreeLC(Compressor):
         for name in "unit_multiplier", "mean_multiplier":
             schedules.check(name, getattr(self, name), "in (0, 64)", lambda k: 0 < k < 64)
 
+    def _is_changed(self, field):
+        if field.name == "units":  # which may follow from the multiplier
+            return self != dataclasses.replace(self, units=None)
+        return super()._is_changed(field)
+
     @property
     def scale(self) -> str:
         """What the scale M is a multiple of: "max", "mean" or "unit"."""
