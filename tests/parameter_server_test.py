@@ -382,7 +382,6 @@ class MistakeTest(parameterized.TestCase):
         with self.assertRaisesRegex(WorkerError, r"it is float32 of shape \(None, 3\)"):
             shared_cluster(1).run(programs.push_of_an_unknown_shape, compression=tf_gc.Policy())
 
-
     def test_a_push_of_a_model_from_outside_says_so(self):
         with self.assertRaisesRegex(WorkerError, r"in this strategy's scope\(\); it is float32"):
             shared_cluster(1).run(programs.push_of_a_model_from_outside)
