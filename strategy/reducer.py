@@ -19,7 +19,7 @@ from tf_gc.strategy.adaptation import Adaptation, make_timeline
 from tf_gc.strategy.link_probe import MeasuredLinks
 from tf_gc.strategy.norm_samples import NormSamples
 from tf_gc.strategy.statistics import Statistics, mean_squares, mean_squares_or_0
-from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unwrap
+from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unused_name, unwrap
 
 from tf_gc import ops
 from tf_gc.branches import cond
@@ -158,13 +158,12 @@ class GradientReducer:
             self._entry(gradient, variable, with_second_moments, momentum)
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
-        alike = collections.Counter()
+        names = set()
         for entry, moment in zip(entries, moments, strict=True):
             entry.first_moment = moment
-            # Seeds follow from names. The number is the same on all workers, whatever they keep.
-            name = name_of(entry.variable)
-            entry.name = f"{name}_{alike[name]}" if alike[name] else name
-            alike[name] += 1
+            # Seeds follow from names: they are the same on all workers, whatever these keep.
+            entry.name = unused_name(name_of(entry.variable), names)
+            names.add(entry.name)
         with tf.device(self._device):
             self._steps.assign_add(1)
         step = self._residuals.count_step(counter)

@@ -194,6 +194,11 @@ class SharesTest(_RecordTest):
 
 
 class ReportTest(_RecordTest):
+    def test_long_names_are_cut_at_their_ends(self):
+        self.assertEqual(report._shortened("3LC (sharded)"), "3LC (sharded)")
+        long = "3LC(sparsity_multiplier=1.9) (sharded)"
+        self.assertEqual(report._shortened(long), "3LC(sparsity_multiplier…")
+
     def report(self, *arguments):
         """Returns the exit code, and what is written to standard output and error."""
         output, errors = io.StringIO(), io.StringIO()

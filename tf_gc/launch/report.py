@@ -237,10 +237,13 @@ def _draw_choices(run, steps, panel, density):
     panel.set(ylabel="choices\n(% of values)", ylim=(0, 100))
     for row, index in enumerate(used):
         density.barh(row, 100 * shares[index], **styles[index])
-    names = [run.candidates[index] for index in used]
-    names = [n if len(n) <= _LONGEST_NAME else f"{n[: _LONGEST_NAME - 1]}…" for n in names]
+    names = [_shortened(run.candidates[index]) for index in used]
     _label_density(density, range(len(used)), names, "% of values and steps")
     density.set_ylim(-0.6, len(used) - 0.4)
+
+
+def _shortened(name):
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
 
 
 def _draw_ratios(run, panel, density):
