@@ -33,8 +33,8 @@ _WITHOUT_SQUARES = {
 # Those that have Adam's m, under the name of `_momentums`.
 _WITH_FIRST_MOMENTS = {"Adam", "AdamW", "Lamb", "Nadam"}
 _CLIPPING = ("clipnorm", "global_clipnorm", "clipvalue")
-# Momentum has (1 - beta_1) / (1 + beta_1) of the noise's square, in which workers do not agree. With
-# a smaller beta_1 it is too much, and comes in spikes, as what was delivered does.
+# Momentum has (1 - beta_1) / (1 + beta_1) of the noise's square, in which workers do not agree.
+# With a smaller beta_1 it is too much, and comes in spikes, as what was delivered does.
 _LEAST_BETA = 0.7
 
 
