@@ -339,6 +339,35 @@ class ChooserTest(absltest.TestCase):
         for _ in range(15):
             chooser.update(Network(1e-3, 1e9), [seconds] * 3)
             self.assertTrue(chooser.is_settled)
+        settled = chooser.plan
+        for _ in range(15):
+            seconds = world.seconds(systems, chooser.plan.choices, chooser.plan.ratio)
+            chooser.update(Network(3e-4, 1e9), [seconds] * 3)
+            self.assertIn(settled, chooser.measured())  # at most another plan is tried
+        self.assertTrue(chooser.is_settled)
+
+    def test_one_report_of_other_links_does_not_end_a_trial(self):
+        systems = [_EXACT, _THC, _3LC]
+        world = _World(Network(1e-4, 1e9), [100_000], computation=0.01)
+        chooser = Chooser(systems, world.sizes, 4)
+        plan = chooser.update(world.network)
+        other = Network(1e-2, 1e9)  # of which a step tells nothing: one link's message has waited
+        for network in [world.network] * 4 + [other] + [world.network] * 2:
+            before = chooser.measured()
+            plan = chooser.update(network, [world.seconds(systems, plan.choices, None)] * 6)
+            self.assertContainsSubset(before, chooser.measured())
+        self.assertLen(before, 3)
+
+    def test_steps_of_a_plan_that_was_taken_later_are_what_they_become(self):
+        """They were longer while plans were tried: that they are shorter now is no change."""
+        chooser = Chooser([_EXACT, _3LC], [1_000_000], 4)
+        chooser.update(Network(1e-4, 1e9))
+        while not chooser.is_settled:
+            self._report(chooser, (0.3, 0.31))
+        for times in [(0.3, 0.15)] * 40 + [(0.32, 0.15)] * 20:
+            self._report(chooser, times)
+            self.assertTrue(chooser.is_settled)
+        self.assertEqual(chooser.plan.choices, (1,))
 
     def test_slower_steps_make_it_look_again_though_the_network_seems_the_same(self):
         systems = [_EXACT, _3LC]

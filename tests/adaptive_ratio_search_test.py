@@ -199,6 +199,16 @@ class ImportTest(absltest.TestCase):
         )
         self.assertEqual(self._run(program), "set()\n{'pymoo'}\n")
 
+    def test_no_search_imports_what_pymoo_is_made_of(self):
+        """Which takes as long as some steps, and slows the plan that is tried then."""
+        program = (
+            "from tf_gc import adaptive\n"
+            "search = adaptive.RatioSearch(); before = set(sys.modules)\n"
+            "search.update(adaptive.Network(1e-3, 1e8), {0.1: 0.5}, {0.1: (0.1, 0.1)})\n"
+            "print(sorted(set(sys.modules) - before))"
+        )
+        self.assertEqual(self._run(program), "[]\n")
+
     def test_without_pymoo_an_error_says_what_to_install(self):
         program = (
             "sys.modules['pymoo'] = None\n"

@@ -10,8 +10,8 @@ namespace {
 // Of how many steps one measures links while plans are tried, and later: two
 // transfers for each message are a good part of a small step, and of one that
 // waits for latency.
-constexpr int kTryingStepsPerMeasurement = 4, kStepsPerMeasurement = 16;
-// The same of reports, when nothing is tried.
+constexpr int kTryingStepsPerMeasurement = 4, kStepsPerMeasurement = 64;
+// The same of reports, which steps wait for.
 constexpr int kReportsPerMeasurement = 8;
 
 constexpr int64_t kFirstVersion = 1;
@@ -91,7 +91,7 @@ Plan::Step Plan::Follow(int64_t step, double now,
   result.reports =
       (since >= decision_.steps || since < 0) && step >= start_step_;
   result.report_measures_links =
-      result.reports && (++reports_ % kReportsPerMeasurement == 0 || is_open);
+      result.reports && ++reports_ % kReportsPerMeasurement == 0;
   result.wants_gain = result.reports && decision_.wants_gain;
   return result;
 }

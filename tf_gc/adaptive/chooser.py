@@ -162,7 +162,9 @@ class Chooser:
         self._seen = None  # the network at the last steps
         self._network = None  # for which steps were measured
         self._network_told = False  # of the last change, not steps alone
+        self._seems_changed = False  # by the last report, while plans are tried
         self._tried_steps = self._tried_seconds = self._settled_steps = 0
+        self._steps_of_plan = 0  # since it was settled on
         self._settled = {}  # by plan: what its steps took when it was chosen
         self._trial = None  # after which it has settled
         self._trials = collections.deque(maxlen=_MOST_TRIALS)  # of earlier networks
@@ -194,7 +196,10 @@ class Chooser:
         network = self._seen or network
         was_settled = self.is_settled
         if was_settled:
-            self._settled_steps += len(seconds) if used == self.plan else 0
+            own_steps = len(seconds) if used == self.plan else 0
+            self._settled_steps += own_steps
+            self._steps_of_plan += own_steps
+            self._remember_shorter()
         else:
             self._tried_steps += len(seconds)
             self._tried_seconds += sum(seconds)
@@ -211,10 +216,11 @@ class Chooser:
         predicted = self._predict(network)
         plan = recalled or self._best_of(predicted)
         if plan != self.plan or (self.is_settled and not was_settled):
+            self._steps_of_plan = 0
             self.plan = plan
             self.why = self._explain(network, predicted)
         if self.is_settled:
-            self._remember(self.measured()[self.plan])
+            self._settled.setdefault(self.plan, self.measured()[self.plan])
             if self._trial is None or self._trial.has_other_ratio(self.plan):
                 self._trial = self._ended_trial()
         return self.plan
@@ -276,7 +282,10 @@ class Chooser:
         if self._network is None:
             return True
         if not self.is_settled:
-            return self._expected_change(network) > _LARGE_CHANGE
+            # One report alone may tell of messages that have waited for a busy machine.
+            seemed_changed = self._seems_changed
+            self._seems_changed = self._expected_change(network) > _LARGE_CHANGE
+            return seemed_changed and self._seems_changed
         if self._is_recalled:
             # It was another network after all, or the machine is another one.
             return _times(self._took(), self._settled[self.plan]) > _SMALL_CHANGE
@@ -301,6 +310,7 @@ class Chooser:
             self._trials.append(self._trial)
         self._network_told = expected > _LARGE_CHANGE
         self._is_first_trial = self._is_first_trial and self._trial is None
+        self._seems_changed = False
         self._measured_anew.clear()
         self._settled = {}
         self._settled_steps = 0
@@ -343,23 +353,25 @@ class Chooser:
                 return trial
         return None
 
-    def _remember(self, seconds):
-        """Keeps what the plan's steps take, as later ones are compared with it.
+    def _remember_shorter(self):
+        """Keeps what the first steps of a plan take, if they are shorter than when it was tried.
 
-        The first settled steps may lower it: fewer of them wait for a report than while plans were
-        tried.
+        Fewer of them wait for a report.
         """
-        at_first = self._settled.setdefault(self.plan, seconds)
-        if self._settled_steps <= _LAST_STEPS:
-            self._settled[self.plan] = min(at_first, seconds)
+        if 0 < self._steps_of_plan <= _LAST_STEPS:
+            first = list(self._steps[self.plan])[-self._steps_of_plan :]
+            self._settled[self.plan] = min(self._settled[self.plan], statistics.median(first))
 
     def _change(self, network):
         """Returns how many times longer or shorter steps are, or should be, than when measured."""
-        step = self._settled[self.plan]
+        step, took = self._settled[self.plan], self._took()
         then, now = self._predict(self._network), self._predict(network)
         plan = self._plan(self.plan.choices)
-        expected = [step + now[plan] - then[plan], step + min(now.values()) - min(then.values())]
-        return max(_times(other, step) for other in (*expected, self._took()))
+        expected = step + now[plan] - then[plan]
+        if self.plan == self._trial.plan and _times(expected, took) > _SMALL_CHANGE:
+            return _times(took, step)  # which refutes what links seem to be
+        best = step + min(now.values()) - min(then.values())
+        return max(_times(other, step) for other in (expected, best, took))
 
     def _took(self):
         """Returns what steps take now, if all that are recent have changed.
