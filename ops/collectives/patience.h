@@ -35,11 +35,14 @@ class Patience {
     next_report_ = begin_ + first_report_;
   }
 
-  // Waits until `over`; false if there was no progress for too long.
+  // Waits until `over`; false if there was no progress for too long. What the
+  // caller has done before, however long it took, is no silence of the others.
   template <typename Predicate>
   bool Wait(std::unique_lock<std::mutex>* lock,
             std::condition_variable* changed, Predicate over,
             const Report& report) {
+    if (over()) return true;
+    Progress();
     while (!over()) {
       const Clock::time_point now = Clock::now();
       if (now >= End()) return false;

@@ -220,6 +220,8 @@ absl::Status ThreeLcHop::Merge(const Piece& piece, const Aggregate&,
   if (size < FlagBytes()) {
     return absl::DataLossError("3LC message: the non-finite flags are missing");
   }
+  TF_GC_RETURN_IF_ERROR(
+      CheckSigns(name(), body, FlagBytes(), variables_.size()));
   for (size_t v = 0; v < variables_.size(); ++v) {
     if (body[v / 8] >> (v % 8) & 1) non_finite_[v] = true;
   }

@@ -179,8 +179,7 @@ bool Round::Accumulator::HasRoom(const PushEntry& entry) const {
     return true;
   }
   const int64_t g = entry.variable->push.thc.table.granularity();
-  return (lane_pushes + 1) * g <= kLargestThcSum &&
-         (lane_pushes == 0 || lane_version == entry.scales.version);
+  return (lane_pushes + 1) * g <= kLargestThcSum;
 }
 
 void Round::Accumulator::Admit(const PushEntry& entry) {
@@ -189,7 +188,6 @@ void Round::Accumulator::Admit(const PushEntry& entry) {
     return;
   }
   ++lane_pushes;
-  lane_version = entry.scales.version;
 }
 
 void Round::Accumulator::Add(const PushEntry& entry,
@@ -252,11 +250,30 @@ void Round::Accumulator::AddIndices(const PushEntry& entry,
     return;
   }
   const ThcBlocks blocks(n);
+  // Another channel's round, of some of the same variables, has ended meanwhile.
+  if (scales.version != entry.scales.version) {
+    DecodeLanes(*entry.variable, parallel_for, pool);
+  }
   if (pushes_in_lanes++ == 0) lanes.assign(blocks.padded(), 0);
   scales = entry.scales;
   ThcQuantizer(&entry.variable->push.thc, entry.variable->id, n, scales)
       .Add(entry.body + blocks.count * sizeof(float), lanes.data(),
            parallel_for);
+}
+
+void Round::Accumulator::DecodeLanes(const VariableInfo& variable,
+                                     const ParallelFor& parallel_for,
+                                     TensorPool* pool) {
+  if (pushes_in_lanes == 0) return;
+  AddLanes(variable, parallel_for, PrepareSum(variable.size(), pool));
+  pushes_in_lanes = 0;
+}
+
+void Round::Accumulator::AddLanes(const VariableInfo& variable,
+                                  const ParallelFor& parallel_for,
+                                  float* to) const {
+  ThcQuantizer(&variable.push.thc, variable.id, variable.size(), scales)
+      .DecodeAdd(lanes.data(), pushes_in_lanes, to, parallel_for);
 }
 
 // The sum so far, zeros at first, to be added to.
@@ -288,9 +305,7 @@ Tensor Round::Sum(const VariableInfo& variable,
   }
   Tensor sum = place->sum ? Copy(*place->sum, &pool_) : Zeros(n, &pool_);
   if (place->pushes_in_lanes > 0) {
-    ThcQuantizer(&variable.push.thc, variable.id, n, place->scales)
-        .DecodeAdd(place->lanes.data(), place->pushes_in_lanes, FloatsOf(&sum),
-                   parallel_for);
+    place->AddLanes(variable, parallel_for, FloatsOf(&sum));
   }
   AddRows(place->rows, FloatsOf(&sum));
   return sum;

@@ -50,7 +50,7 @@ class Round {
   explicit Round(TensorPool* pool) : pool_(*pool) {}
 
   // Counts a push, which then is to be added. False, with nothing done, if sums
-  // of THC could overflow, or are those of other scales.
+  // of THC could overflow.
   bool Admit(const std::vector<PushEntry>& push);
 
   // Adds a push that was admitted.
@@ -92,9 +92,7 @@ class Round {
     bool HasRoom(const PushEntry& entry) const;
     void Admit(const PushEntry& entry);
 
-    // Of what was admitted, which the round's mutex guards.
-    int64_t lane_pushes = 0;
-    int64_t lane_version = 0;  // of their scales
+    int64_t lane_pushes = 0;  // admitted, which the round's mutex guards
 
     // These, and all that follows, need the accumulator's own.
     void Add(const PushEntry& entry, const kernels::ParallelFor& parallel_for,
@@ -105,6 +103,12 @@ class Round {
                     const kernels::ParallelFor& parallel_for, TensorPool* pool);
     void AddValues(const PushEntry& entry,
                    const kernels::ParallelFor& parallel_for, TensorPool* pool);
+    // Adds what the lanes are to the sum, and empties them.
+    void DecodeLanes(const VariableInfo& variable,
+                     const kernels::ParallelFor& parallel_for,
+                     TensorPool* pool);
+    void AddLanes(const VariableInfo& variable,
+                  const kernels::ParallelFor& parallel_for, float* to) const;
     float* PrepareSum(int64_t n, TensorPool* pool);
 
     mutable std::mutex mutex;

@@ -226,9 +226,12 @@ absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
                              const ParallelFor& parallel_for) {
   std::unique_lock<std::mutex> publishing(publishing_mutex_, std::try_to_lock);
   if (!publishing) {
-    bool are_published;
-    const absl::Status status = ArePublished(ids, &are_published);
-    if (!status.ok() || are_published) return status;
+    std::vector<Handle> unpublished;
+    TF_GC_RETURN_IF_ERROR(FindUnpublished(ids, &unpublished));
+    Values first;
+    if (!unpublished.empty()) TF_GC_RETURN_IF_ERROR(read(unpublished, &first));
+    // Those that have gone have none.
+    if (first.empty()) return absl::OkStatus();
     publishing.lock();
   }
   Publication publication;
@@ -258,33 +261,28 @@ absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
   return absl::OkStatus();
 }
 
-absl::Status Server::ArePublished(const std::vector<uint32_t>& ids,
-                                  bool* are_published) const {
+absl::Status Server::FindUnpublished(const std::vector<uint32_t>& ids,
+                                     std::vector<Handle>* handles) const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<const Variable*> variables;
   TF_GC_RETURN_IF_ERROR(FindThoseLeft(ids, &variables));
-  *are_published = std::all_of(variables.begin(), variables.end(),
-                               [this](const Variable* variable) {
-                                 return model_.HasValue(variable->info->id);
-                               });
+  for (const Variable* variable : variables) {
+    if (model_.HasValue(variable->info->id)) continue;
+    handles->push_back({variable->info, variable->handle});
+  }
   return absl::OkStatus();
 }
 
 absl::Status Server::PreparePublication(const std::vector<uint32_t>& ids,
                                         Publication* publication) const {
+  TF_GC_RETURN_IF_ERROR(FindUnpublished(ids, &publication->handles));
   std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<const Variable*> variables;
-  TF_GC_RETURN_IF_ERROR(FindThoseLeft(ids, &variables));
-  *publication = {{}, IsVersionDue(), updates_due_};
-  const auto add = [&](const Variable& variable) {
-    publication->handles.push_back({variable.info, variable.handle});
-  };
-  for (const Variable* variable : variables) {
-    if (!model_.HasValue(variable->info->id)) add(*variable);
-  }
+  publication->is_version = IsVersionDue();
+  publication->updates = updates_due_;
   if (!publication->is_version) return absl::OkStatus();
   for (const auto& [id, variable] : variables_) {
-    if (model_.HasValue(id)) add(variable);
+    if (!model_.HasValue(id)) continue;
+    publication->handles.push_back({variable.info, variable.handle});
   }
   return absl::OkStatus();
 }
@@ -376,7 +374,10 @@ bool Server::Park(const PullRequest& request, int64_t ticket,
   std::lock_guard<std::mutex> lock(mutex_);
   if (request.version != model_.version()) return false;
   for (const auto& [id, version] : request.others) {
-    if (!IsForgotten(id)) return false;
+    // One that has gone before it was published brings nothing, either.
+    const bool is_gone =
+        IsForgotten(id) || (variables_.count(id) > 0 && !model_.HasValue(id));
+    if (!is_gone) return false;
   }
   parked_calls_.Park(ticket, ParkedCalls::Clock::now() + patience,
                      std::move(call));
@@ -550,7 +551,7 @@ bool Server::BeginUpdate(uint32_t channel, int64_t round) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     const std::shared_ptr<Channel> found = FindChannel(channel);
-    if (round < found->number) return false;
+    if (round < found->number || found->is_outdated) return false;
     found->began_micros = clock_();
     Lease(found.get());
     closed = found->round;
@@ -663,9 +664,9 @@ absl::Status Server::PublishRound(uint32_t channel, int64_t round,
   const std::vector<Change> changes = Encode(values, parallel_for);
   std::lock_guard<std::mutex> lock(mutex_);
   messages_.clear();
-  CountUpdate();
-  model_.Publish(changes, step_);
   Channel* const ended = FindChannel(channel).get();
+  if (!ended->is_outdated) CountUpdate();
+  model_.Publish(changes, step_);
   if (ended->began_micros > 0) {
     const uint64_t micros = clock_() - ended->began_micros;
     ended->longest_micros = std::max(ended->longest_micros, micros);
@@ -714,7 +715,7 @@ void Server::EndRound(Channel* channel) {
     model_.SetScales(id, scales);
   }
   BeginRound(channel);
-  channel->is_updating = channel->is_complete = false;
+  channel->is_updating = channel->is_complete = channel->is_outdated = false;
   channel->began_micros = 0;
   channel->since = model_.version();
 }
@@ -733,9 +734,9 @@ absl::Status Server::PublishWhole(const std::vector<uint32_t>& ids,
       const auto found = variables_.find(id);
       if (found != variables_.end()) found->second.since = model_.version();
       for (auto& [number, channel] : channels_) {
-        if (!channel->is_updating && channel->ids.count(id) > 0) {
-          BeginRound(channel.get());
-        }
+        if (channel->ids.count(id) == 0) continue;
+        channel->is_outdated = channel->is_updating;
+        if (!channel->is_updating) BeginRound(channel.get());
       }
     }
   }

@@ -188,8 +188,8 @@ class Server : public tensorflow::ResourceBase {
       int64_t* version);
 
   // Publishes these variables as they are, to which somebody has written. If
-  // that was not a step, pushes of open rounds for `outdated` variables are
-  // forgotten, as are those to come that were computed before.
+  // that was not a step, pushes for `outdated` variables are forgotten whose
+  // update has not begun, as are those to come that were computed before.
   absl::Status PublishWhole(const std::vector<uint32_t>& ids,
                             const std::vector<uint32_t>& outdated,
                             const Read& read);
@@ -227,6 +227,7 @@ class Server : public tensorflow::ResourceBase {
     int64_t since = 1;          // pushes on earlier versions are stale
     bool is_updating = false;   // the round is closed
     bool is_complete = false;   // the same, and nobody was asked to update yet
+    bool is_outdated = false;   // the same, and nobody begins its update
     uint64_t began_micros = 0;  // of the update, once it has begun
     uint64_t lease_end_micros = 0;
     uint64_t longest_micros = 0;        // of all updates
@@ -254,8 +255,8 @@ class Server : public tensorflow::ResourceBase {
   };
   absl::Status PreparePublication(const std::vector<uint32_t>& ids,
                                   Publication* publication) const;
-  absl::Status ArePublished(const std::vector<uint32_t>& ids,
-                            bool* are_published) const;
+  absl::Status FindUnpublished(const std::vector<uint32_t>& ids,
+                               std::vector<Handle>* handles) const;
   // With the publishing mutex.
   std::vector<Change> Encode(const Values& values,
                              const kernels::ParallelFor& parallel_for) const;

@@ -468,6 +468,24 @@ TEST(PatienceTest, DeadlineIsThatOfTheLastProgress) {
   sending.join();
 }
 
+TEST(PatienceTest, WhatAWorkerComputesIsNoSilenceOfTheOthers) {
+  InProcessNetwork network(2);
+  Mailbox sender(network.transport(0), 10);
+  Mailbox receiver(network.transport(1), 0.3);
+  receiver.Expect(0, MakeHeader(0), kMaxSize);
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  std::thread sending([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    SendMessage({1}, MakeHeader(40), MakeMessage(40), &sender);
+    EXPECT_TRUE(sender.Flush().ok());
+  });
+  Bytes message;
+  const absl::Status status =
+      receiver.Take(0, Phase::kContribution, 0, &message);
+  EXPECT_TRUE(status.ok()) << status;
+  sending.join();
+}
+
 TEST(PatienceTest, SilenceIsReportedWithThePeersAndNotTooOften) {
   InProcessNetwork network(3);
   std::vector<std::string> reports;

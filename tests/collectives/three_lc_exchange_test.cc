@@ -674,6 +674,19 @@ TEST(ThreeLcExchangeOfManyTest, ScalesAboveTheirUnitsAreDataLoss) {
   }
 }
 
+TEST(ThreeLcExchangeOfManyTest, FlagsOfMoreVariablesAreDataLoss) {
+  Ranks ranks = MakeRanks(2, {100, 60});
+  const absl::Status status =
+      ExchangeUnderFault(&ranks, {1.9f}, [&](Transfer* transfer) {
+        if (transfer->source != 0 || transfer->tag != "contribution:1") return;
+        transfer->bytes[kHeaderSize] |= 1 << 2;
+        SealAgain(transfer);
+      })[1];
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("3LC message: the padding bits behind 2"));
+}
+
 TEST_P(DamagedBodyTest, RandomIsDataLossUnlessItHappensToBeAMessage) {
   int losses = 0;
   for (uint32_t seed = 0; seed < 200; ++seed) {

@@ -214,13 +214,21 @@ TEST(RoundTest, PushesThatCouldOverflowAreRefused) {
   EXPECT_TRUE(Add({Float32(b, {1})}, &round));
 }
 
-TEST(RoundTest, PushesWithOtherScalesAreRefused) {
+TEST(RoundTest, PushesWithOtherScalesAddUpWhatTheyDecodeTo) {
   const VariableInfo a = MakeVariable(1, {64}, kThc);
   TensorPool pool;
-  Round round(&pool);
-  EXPECT_TRUE(Add({Thc(a, {1}, Scales(1, 4))}, &round));
-  EXPECT_FALSE(Add({Thc(a, {1}, Scales(1, 5))}, &round));
-  EXPECT_EQ(round.pushes(), 1);
+  Round all(&pool);
+  Floats expected(64, 0);
+  for (const ThcScales& scales :
+       {Scales(1, 4), Scales(3, 5), Scales(3, 5), Scales(1, 4)}) {
+    Round one(&pool);
+    EXPECT_TRUE(Add({Thc(a, {1}, scales)}, &one));
+    EXPECT_TRUE(Add({Thc(a, {1}, scales)}, &all));
+    expected = Sum(expected, SumOf(one, a));
+  }
+  EXPECT_EQ(all.pushes(), 4);
+  ExpectNear(SumOf(all, a), expected, 1e-5f);
+  EXPECT_EQ(all.Norms(a), Floats{1});
 }
 
 TEST(RoundTest, NormsAreTheLargestOfFinitePushes) {

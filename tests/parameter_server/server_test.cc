@@ -91,6 +91,14 @@ class Fixture {
     return parameter_server::EndUpdate(values_, server(), channel);
   }
 
+  // Whether its update has begun or not.
+  int64_t EndRound(int64_t round) {
+    int64_t version = 0;
+    ExpectOk(server_->EndUpdate(0, round, {}, ReadFrom(&values_), SingleThread,
+                                &version));
+    return version;
+  }
+
   void PublishWhole(const std::vector<uint32_t>& ids) {
     ExpectOk(server_->PublishWhole(ids, ids, ReadFrom(&values_)));
   }
@@ -199,16 +207,9 @@ TEST(ServerTest, ALeaseIsOfOneRound) {
   EXPECT_TRUE(second.ready);
   EXPECT_EQ(second.round, first.round);
   // The slow one ends after all, and the next round begins.
-  const auto end_update = [&](int64_t round) {
-    const Values none;
-    int64_t version;
-    ExpectOk(fixture->EndUpdate(0, round, {}, ReadFrom(&none), SingleThread,
-                                &version));
-    return version;
-  };
-  EXPECT_EQ(end_update(first.round), 2);
+  EXPECT_EQ(fixture.EndRound(first.round), 2);
   EXPECT_FALSE(fixture->BeginUpdate(0, second.round));
-  EXPECT_EQ(end_update(second.round), 2);
+  EXPECT_EQ(fixture.EndRound(second.round), 2);
   slow.Follow(fixture.server());
   const Answer next = Accumulate(slow.Push({{3, 4}}), fixture.server());
   EXPECT_TRUE(next.accepted);
@@ -225,10 +226,7 @@ TEST(ServerTest, LeasesAreThreeTimesTheLongestUpdate) {
     EXPECT_TRUE(answer.ready);
     EXPECT_TRUE(fixture->BeginUpdate(0, answer.round));
     fixture.clock().now += seconds * 1000000;
-    const Values none;
-    int64_t version;
-    ExpectOk(fixture->EndUpdate(0, answer.round, {}, ReadFrom(&none),
-                                SingleThread, &version));
+    fixture.EndRound(answer.round);
     worker.Follow(fixture.server());
   }
   EXPECT_TRUE(Accumulate(worker.Push({{1, 2}}), fixture.server()).ready);
@@ -325,6 +323,26 @@ TEST(ServerTest, ChannelsHaveRoundsOfTheirOwn) {
   EXPECT_EQ(fixture->Statistics().pushes_in_round, 2);
 }
 
+TEST(ServerTest, ARoundGoesOnWhereAnotherChannelsHasChangedItsScales) {
+  const int64_t n = 300;
+  Fixture fixture({MakeVariable(1, {n}, kThc)}, Rounds(2));
+  Worker worker = fixture.MakeWorker();
+  const auto push = [&](uint32_t channel) {
+    return Accumulate(worker.Push({Gaussian(n, 1)}, channel), fixture.server());
+  };
+  const auto end_round = [&](uint32_t channel) {
+    EXPECT_TRUE(push(channel).ready);
+    fixture.EndUpdate(channel);
+    worker.Follow(fixture.server());
+  };
+  EXPECT_TRUE(push(7).accepted);
+  end_round(7);  // there are scales now
+  EXPECT_TRUE(push(0).accepted);
+  EXPECT_TRUE(push(7).accepted);
+  end_round(7);
+  end_round(0);
+}
+
 TEST(ServerTest, PublishWholeForgetsOpenRounds) {
   Fixture fixture(OneVariable(), Rounds(2));
   Worker worker = fixture.MakeWorker();
@@ -364,15 +382,33 @@ TEST(ServerTest, AStepThatWritesForgetsNoRound) {
   EXPECT_EQ(fixture.Mean(push), (Floats{2, 3}));
 }
 
+TEST(ServerTest, PublishWholeForgetsARoundWhoseUpdateHasNotBegun) {
+  Fixture fixture(OneVariable(), Rounds(1));
+  Worker worker = fixture.MakeWorker();
+  const Answer closing = Accumulate(worker.Push({{1, 2}}), fixture.server());
+  EXPECT_TRUE(closing.ready);
+  fixture.PublishWhole({1});
+  EXPECT_FALSE(fixture->BeginUpdate(0, closing.round));
+  fixture.EndRound(closing.round);
+  EXPECT_EQ(fixture->Statistics().updates, 0);
+  worker.Follow(fixture.server());
+  const Buffer push = worker.Push({{3, 4}});
+  const Answer next = Accumulate(push, fixture.server());
+  EXPECT_TRUE(next.ready);
+  EXPECT_TRUE(fixture->BeginUpdate(0, next.round));
+  EXPECT_EQ(fixture.Mean(push), (Floats{3, 4}));
+}
+
 TEST(ServerTest, PublishWholeLeavesAnUpdateThatIsUnderWay) {
   Fixture fixture(OneVariable(), Rounds(1));
   Worker worker = fixture.MakeWorker();
   const Buffer push = worker.Push({{1, 2}});
-  EXPECT_TRUE(Accumulate(push, fixture.server()).ready);
+  const Answer closing = Accumulate(push, fixture.server());
+  EXPECT_TRUE(fixture->BeginUpdate(0, closing.round));
   fixture.Set(1, {7, 8});
   fixture.PublishWhole({1});
   EXPECT_EQ(fixture.Mean(push), (Floats{1, 2}));
-  EXPECT_EQ(fixture.EndUpdate(), 3);
+  EXPECT_EQ(fixture.EndRound(closing.round), 3);
 }
 
 // ---- Asynchronously
@@ -500,6 +536,23 @@ TEST(ServerTest, AVariableThatHasGoneUnpulledLeavesMessagesShared) {
     ExpectOk(server->Pull({}, {here.id}, &message));
   }
   EXPECT_EQ(messages[0].data(), messages[1].data());
+}
+
+TEST(ServerTest, PullsDoNotWaitForAnEncodingBecauseOfAVariableThatHasGone) {
+  Fixture fixture(OneVariable(), Asynchronous(-1));
+  ExpectOk(fixture->AddVariable(MakeVariable(2, {1}), {}));
+  const Values none;
+  fixture.EndUpdate();
+  ExpectOk(fixture->Refresh(
+      {1},
+      [&](const std::vector<Server::Handle>&, Values*) {
+        std::thread other([&] {
+          ExpectOk(fixture->Refresh({1, 2}, ReadFrom(&none), SingleThread));
+        });
+        other.join();
+        return absl::OkStatus();
+      },
+      SingleThread));
 }
 
 // Reading stands for encoding, which comes after it.
@@ -702,6 +755,9 @@ TEST(ServerTest, PullsWaitForTheNextVersion) {
   request.version = 3;
   request.others = {{1, 0}};
   EXPECT_FALSE(park());
+  ExpectOk(fixture->AddVariable(MakeVariable(2, {1}), {}));
+  request.others = {{2, 0}};  // which has gone before anybody has pulled it
+  EXPECT_TRUE(park());
 }
 
 TEST(ServerTest, ForgottenVariablesAreLeftOut) {
