@@ -19,7 +19,7 @@ constexpr int64_t kMaxDoublingBytes = int64_t{1} << 16;
 using PartSize = uint32_t;
 int64_t MaxPartBytes(int64_t max_bytes) { return sizeof(PartSize) + max_bytes; }
 
-absl::Status GatherDirectly(const uint8_t* data, int64_t size, int rank,
+absl::Status GatherDirectly(const OwnBytes& own, int64_t size, int rank,
                             int ranks, uint32_t round, int64_t max_bytes,
                             Mailbox* mailbox, std::vector<Bytes>* gathered) {
   const auto from = [&](int origin) {
@@ -31,7 +31,7 @@ absl::Status GatherDirectly(const uint8_t* data, int64_t size, int rank,
 
   for (const int peer : peers) from(peer).Expect(peer, mailbox);
   Bytes message;
-  TF_GC_RETURN_IF_ERROR(from(rank).Make(data, size, *mailbox, &message));
+  TF_GC_RETURN_IF_ERROR(from(rank).Make(own(), size, *mailbox, &message));
   (*gathered)[rank] = PlainMessage::Body(message);
   from(rank).Send(peers, message, mailbox);
   for (const int peer : peers) {
@@ -77,7 +77,7 @@ absl::Status Split(Bytes body, int count, int64_t max_bytes,
 // 2^h before it, and so gets those of the 2^h after them: "Efficient Algorithms
 // for All-to-All Communications in Multiport Message-Passing Systems", Bruck et
 // al., IEEE Transactions on Parallel and Distributed Systems, 1997, section 4.
-absl::Status GatherByDoubling(const uint8_t* data, int64_t size, int rank,
+absl::Status GatherByDoubling(const OwnBytes& own, int64_t size, int rank,
                               int ranks, uint32_t round, int64_t max_bytes,
                               Mailbox* mailbox, std::vector<Bytes>* gathered) {
   struct Hop {
@@ -100,9 +100,8 @@ absl::Status GatherByDoubling(const uint8_t* data, int64_t size, int rank,
 
   for (const Hop& hop : hops)
     from(source(hop), hop).Expect(source(hop), mailbox);
-  const Bytes own(size);
-  std::copy_n(data, size, own.data());
-  std::vector<Bytes> parts = {own};  // of this rank, and of those after it
+  std::vector<Bytes> parts = {Bytes(size)};  // of this rank, and those after it
+  std::copy_n(own(), size, parts[0].data());
   for (const Hop& hop : hops) {
     const Bytes body = Join({parts.begin(), parts.begin() + hop.count});
     Bytes message;
@@ -121,14 +120,14 @@ absl::Status GatherByDoubling(const uint8_t* data, int64_t size, int rank,
 
 }  // namespace
 
-absl::Status AllGather(const uint8_t* data, int64_t size, int rank, int ranks,
+absl::Status AllGather(const OwnBytes& own, int64_t size, int rank, int ranks,
                        uint32_t round, Mailbox* mailbox,
                        std::vector<Bytes>* gathered, int64_t max_bytes) {
   TF_GC_RETURN_IF_ERROR(PlainMessage::CheckSize(size, max_bytes));
   gathered->resize(ranks);
   const bool is_small = ranks * MaxPartBytes(max_bytes) <= kMaxDoublingBytes;
   return (is_small ? GatherByDoubling : GatherDirectly)(
-      data, size, rank, ranks, round, max_bytes, mailbox, gathered);
+      own, size, rank, ranks, round, max_bytes, mailbox, gathered);
 }
 
 }  // namespace tf_gc

@@ -4,6 +4,7 @@
 #define TF_GC_OPS_COLLECTIVES_PLAIN_EXCHANGE_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,13 +16,17 @@ namespace tf_gc {
 // The most bytes that any rank may send.
 inline constexpr int64_t kMaxPlainBytes = (int64_t{1} << 31) - 1;
 
+// Gives a rank's bytes, which may be made meanwhile.
+using OwnBytes = std::function<const uint8_t*()>;
+
 // Every rank gets the `size` bytes of each other rank, of which it does not
 // know how many they are. (*gathered)[r] are rank r's, with those of this rank
-// among them. Where ranks * max_bytes is small, at most 64 KiB, that takes
-// log2(ranks) hops, rounded up, of one message each; else one hop of ranks - 1
-// messages. `round` is that of Exchange. No rank sends more than max_bytes:
-// InvalidArgument where it would, ResourceExhausted at the others.
-absl::Status AllGather(const uint8_t* data, int64_t size, int rank, int ranks,
+// among them: `own` is called once those of the others are asked for. Where
+// ranks * max_bytes is small, at most 64 KiB, that takes log2(ranks) hops,
+// rounded up, of one message each; else one hop of ranks - 1 messages. `round`
+// is that of Exchange. No rank sends more than max_bytes: InvalidArgument where
+// it would, ResourceExhausted at the others.
+absl::Status AllGather(const OwnBytes& own, int64_t size, int rank, int ranks,
                        uint32_t round, Mailbox* mailbox,
                        std::vector<Bytes>* gathered,
                        int64_t max_bytes = kMaxPlainBytes);

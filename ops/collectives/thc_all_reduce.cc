@@ -116,9 +116,13 @@ absl::Status ThcAllReduce(ThcBucket* bucket, const CommitCallback& commit,
         bucket->table().granularity(), ": use a smaller granularity"));
   }
   const kernels::KeepDenormals keep_denormals;  // as in AllReduce
-  const std::vector<uint8_t> statistics = bucket->Statistics();
+  std::vector<uint8_t> statistics;
+  const auto measure = [&] {
+    statistics = bucket->Statistics();
+    return statistics.data();
+  };
   std::vector<Bytes> gathered;
-  TF_GC_RETURN_IF_ERROR(AllGather(statistics.data(), statistics.size(), rank,
+  TF_GC_RETURN_IF_ERROR(AllGather(measure, bucket->statistics_size(), rank,
                                   ranks, first_round, mailbox, &gathered,
                                   bucket->statistics_size()));
   TF_GC_RETURN_IF_ERROR(bucket->Agree(gathered));

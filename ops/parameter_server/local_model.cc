@@ -287,6 +287,11 @@ absl::Status LocalModel::CheckDense(const DenseGradient& gradient) const {
   if (variable.residual && variable.residual->NumElements() != n) {
     return error("a residual of ", variable.residual->NumElements(), " values");
   }
+  const Rows& waiting = variable.pending;
+  for (const int64_t row : waiting.indices) {
+    if (n % waiting.length == 0 && row < n / waiting.length) continue;
+    return error("a row ", row, " of ", waiting.length, " values that waits");
+  }
   const int64_t statistics = variable.statistics.size();
   if (statistics == 0 || statistics == StatisticsCount(rows, n)) {
     return absl::OkStatus();
@@ -363,11 +368,12 @@ void LocalModel::EncodeDense(const DenseGradient& gradient,
   const int64_t n = gradient.gradient.NumElements();
   const int64_t rows = gradient.codec->rows;
   push->sent[gradient.id] = {{1, n}, rows, gradient.codec->units};
+  Variable& variable = variables_[gradient.id];
+  MakeWaitingDense(n, &variable);
   if (gradient.codec->codec == Codec::kThcIndices) {
     EncodeThc(gradient, parallel_for, writer, push);
     return;
   }
-  Variable& variable = variables_[gradient.id];
   UpdateStatistics(gradient, parallel_for, &variable);
   const Codec codec =
       step_ < gradient.start_step ? Codec::kFloat32 : gradient.codec->codec;
@@ -515,6 +521,17 @@ Rows LocalModel::TakeWaiting(const Rows& added, Variable* variable) {
   AppendRowsIf(waiting, stays, &variable->pending);
   AppendRowsIf(waiting, std::not_fn(stays), &taken);
   return taken;
+}
+
+void LocalModel::MakeWaitingDense(int64_t n, Variable* variable) {
+  if (variable->pending.count() == 0) return;
+  Tensor sum = Zeros(n);
+  AddRows(std::exchange(variable->pending, {}), FloatsOf(&sum));
+  if (variable->residual) {
+    kernels::AddResidual(FloatsOf(sum), FloatsOf(*variable->residual), n,
+                         FloatsOf(&sum));
+  }
+  variable->residual = std::move(sum);
 }
 
 absl::Status LocalModel::SettlePush(const uint8_t* bytes, int64_t size,

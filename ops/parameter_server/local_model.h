@@ -196,6 +196,8 @@ class LocalModel : public tensorflow::ResourceBase {
                     const kernels::ParallelFor& parallel_for,
                     MessageWriter* writer, Unsettled* push);
   Rows TakeWaiting(const Rows& added, Variable* variable);
+  // Moves rows that wait to the residual of n values.
+  static void MakeWaitingDense(int64_t n, Variable* variable);
   void TakeBack(const Unsettled& push,
                 const kernels::ParallelFor& parallel_for);
   static void TakeBackEntry(const MessageWriter::Entry& entry, const Sent& sent,

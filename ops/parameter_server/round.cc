@@ -250,7 +250,8 @@ void Round::Accumulator::AddIndices(const PushEntry& entry,
     return;
   }
   const ThcBlocks blocks(n);
-  // Another channel's round, of some of the same variables, has ended meanwhile.
+  // Another channel's round, of some of the same variables, has ended
+  // meanwhile.
   if (scales.version != entry.scales.version) {
     DecodeLanes(*entry.variable, parallel_for, pool);
   }

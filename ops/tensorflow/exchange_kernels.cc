@@ -65,9 +65,9 @@ class ExchangeAllGatherOp : public PlainExchangeOp {
     const Tensor& data = context->input(0);
     TF_RETURN_IF_ERROR(CheckVector(data, "data"));
     std::vector<Bytes> parts;
-    TF_RETURN_IF_ERROR(AllGather(BytesOf(data), data.NumElements(),
-                                 session->rank, session->ranks, session->round,
-                                 session->mailbox, &parts, max_bytes()));
+    TF_RETURN_IF_ERROR(AllGather(
+        [&] { return BytesOf(data); }, data.NumElements(), session->rank,
+        session->ranks, session->round, session->mailbox, &parts, max_bytes()));
     session->traffic.shared_bytes_sent =
         (session->ranks - 1) * data.NumElements();
 

@@ -2,8 +2,10 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/collectives/plain_exchange.h"
@@ -29,7 +31,7 @@ std::vector<absl::Status> Gather(const Data& data, InProcessNetwork* network,
     Mailbox mailbox(network->transport(rank), timeout_seconds);
     std::vector<Bytes> parts;
     const absl::Status status = AllGather(
-        data[rank].data(), data[rank].size(), rank, ranks,
+        [&] { return data[rank].data(); }, data[rank].size(), rank, ranks,
         rounds.empty() ? 0 : rounds[rank], &mailbox, &parts, max_bytes);
     for (const Bytes& part : parts) {
       (*gathered)[rank].emplace_back(part.data(), part.data() + part.size());
@@ -131,12 +133,53 @@ TEST(AllGatherTest, BytesThatFillAHeadAndMoreArrive) {
   for (const Data& all : gathered) EXPECT_EQ(all, data);
 }
 
+// Notes what is asked for, which never comes.
+class Silence : public Transport {
+ public:
+  std::vector<int> asked;
+
+  int rank() const override { return 0; }
+  int size() const override { return 3; }
+  std::string PeerName(int peer) const override { return absl::StrCat(peer); }
+  void Send(int, const std::string&, const Bytes&, Done done) override {
+    done(absl::UnavailableError("nobody is there"));
+  }
+  void Receive(int peer, const std::string&, const Bytes&, Done done) override {
+    asked.push_back(peer);
+    done_.push_back(std::move(done));
+  }
+  void Cancel() override {
+    for (const Done& done : std::exchange(done_, {})) {
+      done(absl::CancelledError());
+    }
+  }
+
+ private:
+  std::vector<Done> done_;
+};
+
+TEST(AllGatherTest, OthersAreAskedBeforeOnesOwnIsMade) {
+  for (const int64_t max_bytes : {int64_t{1}, kMaxPlainBytes}) {
+    Silence transport;
+    Mailbox mailbox(&transport, kTimeoutSeconds);
+    const std::vector<uint8_t> data = {1};
+    size_t asked = 0;
+    const auto own = [&] {
+      asked = transport.asked.size();
+      return data.data();
+    };
+    std::vector<Bytes> parts;
+    EXPECT_FALSE(AllGather(own, 1, 0, 3, 0, &mailbox, &parts, max_bytes).ok());
+    EXPECT_EQ(asked, 2);
+  }
+}
+
 TEST(AllGatherTest, MoreBytesThanAMessageCarriesAreRefused) {
   InProcessNetwork network(1);
   Mailbox mailbox(network.transport(0), kTimeoutSeconds);
   std::vector<Bytes> parts;
-  const absl::Status status =
-      AllGather(nullptr, int64_t{1} << 31, 0, 1, 0, &mailbox, &parts);
+  const absl::Status status = AllGather(
+      [] { return nullptr; }, int64_t{1} << 31, 0, 1, 0, &mailbox, &parts);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("data must have at most 2147483647 bytes"));

@@ -83,8 +83,8 @@ void FuzzAllGather(const uint8_t* data, size_t size, int64_t opening) {
   const std::vector<uint8_t> own = {1, 2, 3};
   std::vector<Bytes> gathered;
   const absl::Status status =
-      AllGather(own.data(), own.size(), /*rank=*/0, kRanks, kRound, &mailbox,
-                &gathered, kMaxBytes);
+      AllGather([&] { return own.data(); }, own.size(), /*rank=*/0, kRanks,
+                kRound, &mailbox, &gathered, kMaxBytes);
   if (!status.ok()) return CheckRefusal(status);
   Check(Copy(gathered[0]) == own);
   Check(Copy(gathered[1]) == Body(&data, opening));
@@ -99,8 +99,8 @@ void FuzzAllGatherOfFewBytes(const uint8_t* data, size_t size) {
   const std::vector<uint8_t> own = {1, 2, 3};
   std::vector<Bytes> gathered;
   const absl::Status status =
-      AllGather(own.data(), own.size(), /*rank=*/0, /*ranks=*/4, kRound,
-                &mailbox, &gathered, kFewBytes);
+      AllGather([&] { return own.data(); }, own.size(), /*rank=*/0,
+                /*ranks=*/4, kRound, &mailbox, &gathered, kFewBytes);
   if (!status.ok()) return CheckRefusal(status);
   Check(Copy(gathered[0]) == own);
   int64_t bytes = 0;

@@ -547,6 +547,39 @@ TEST(LocalModelTest, DroppedRowsAreAddedToTheNext) {
   EXPECT_EQ(gradients.sparse[0].values, (Floats{8, 10, 1, 2}));
 }
 
+TEST(LocalModelTest, RowsThatWaitGoWithADenseGradient) {
+  for (const std::string codec : {"float32", kThc}) {
+    const std::vector<VariableInfo> variables = {
+        MakeVariable(1, {4, 2}, codec)};
+    Fixture fixture(variables, TwoPushes());
+    Worker worker(variables);
+    worker.Follow(fixture.server());
+    const auto drop = [&](const Rows& rows) {
+      worker.Settle(worker.Push({}, {RowsGradient(rows)}), false);
+    };
+    drop({2, {3, 1}, {1, 2, 3, 4}});
+    Accumulate(worker.Push({Floats(8, 1)}), fixture.server());
+    EXPECT_EQ(fixture.Round(1), (Floats{1, 1, 4, 5, 1, 1, 2, 3}));
+    EXPECT_EQ(worker.Residual(0), Floats(8, 0));
+  }
+}
+
+TEST(LocalModelTest, RowsThatWaitOfAnotherShapeAreRefused) {
+  const std::vector<VariableInfo> variables = {MakeVariable(1, {4, 2})};
+  Fixture fixture(variables, TwoPushes());
+  Worker worker(variables);
+  worker.Follow(fixture.server());
+  worker.Settle(worker.Push({}, {RowsGradient({2, {3}, {1, 2}})}), false);
+  for (const int64_t n : {6, 7}) {
+    const CodecSpec codec;
+    const DenseGradient gradient = {1, &codec, 1, 0, ToTensor(Floats(n, 1))};
+    Buffer push;
+    ExpectInvalid(
+        worker.model().EncodePush(0, {gradient}, {}, SingleThread, To(&push)),
+        "a row 3 of 2 values that waits");
+  }
+}
+
 TEST(LocalModelTest, PushesHaveNoMoreRowsThanTheTable) {
   Worker worker({MakeVariable(1, {4, 2})});
   SparseGradient gradient = RowsGradient({2, {3, 1}, {1, 2, 3, 4}});
