@@ -200,13 +200,15 @@ class Adaptation:
         return Leader(Chooser(systems, sizes, workers, self._ratios, rates), record)
 
     def _measure_gains(self, histograms):
-        total = list(map(tf.add_n, zip(*histograms, strict=True)))
-        tf.numpy_function(self._take_histogram, total, [])
+        of_buckets = list(map(tf.stack, zip(*histograms, strict=True)))
+        tf.numpy_function(self._take_histograms, of_buckets, [])
         return tf.constant(True)
 
-    def _take_histogram(self, counts, squares):
+    def _take_histograms(self, counts, squares):
         if squares.any():  # else no value is finite, or all are 0
-            self._gains = np.array(gains(counts, squares, self._ratios))
+            # Each bucket sends the largest of its own values.
+            own = [gains(*of_bucket, self._ratios) for of_bucket in zip(counts, squares, strict=True)]
+            self._gains = np.average(own, axis=0, weights=squares.sum(1))
 
     def _exchange_reports(self, step, measures_links):
         # These messages are so short that all of what they take is latency. Where it is measured

@@ -176,10 +176,16 @@ def gains_of_steps(ratios, steps):
     expected = []
     with _scripted([([3, 3], 0.1)]):
         for number in range(steps):
-            gradients = [gaussian(number, shape) for shape in _SHAPES.values()]
+            gradients = [
+                gaussian(number, shape) * np.float32(0.1**i)
+                for i, shape in enumerate(_SHAPES.values())
+            ]
             values = [g + r for g, r in zip(gradients, residuals, strict=True)]
-            histogram = kernels.magnitude_histogram(np.concatenate([v.ravel() for v in values]))
-            expected.append(gains(*histogram, ratios))
+            # Each bucket sends the largest of its own.
+            histograms = [kernels.magnitude_histogram(v.ravel()) for v in values]
+            squares = np.array([squares.sum() for _, squares in histograms])
+            sent = [gains(*h, ratios) * s for h, s in zip(histograms, squares, strict=True)]
+            expected.append(np.sum(sent, 0) / squares.sum())
             step(tuple(map(tf.constant, gradients)))
             residuals = [strategy.residuals.of(v).values[0].numpy() for v in variables]
     [adaptation] = strategy._reducer._adaptations.values()
