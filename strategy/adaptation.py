@@ -207,7 +207,8 @@ class Adaptation:
     def _take_histograms(self, counts, squares):
         if squares.any():  # else no value is finite, or all are 0
             # Each bucket sends the largest of its own values.
-            own = [gains(*of_bucket, self._ratios) for of_bucket in zip(counts, squares, strict=True)]
+            buckets = zip(counts, squares, strict=True)
+            own = [gains(*of_bucket, self._ratios) for of_bucket in buckets]
             self._gains = np.average(own, axis=0, weights=squares.sum(1))
 
     def _exchange_reports(self, step, measures_links):
