@@ -66,7 +66,7 @@ class Adaptation:
           auto: the `tf_gc.Auto`.
           squares: whether the optimizer squares gradients.
           buckets: what is in each, and its number of values.
-          exchange: an `Exchange` of no variables.
+          exchange: an `Exchange` without a bucket.
           residuals: the strategy's `Residuals`.
           timeline: the optimizer's, from `make_timeline`.
           links: the worker's, a `MeasuredLinks`.

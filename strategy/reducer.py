@@ -24,7 +24,7 @@ from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unused_name, unwr
 from tf_gc import ops
 from tf_gc.branches import cond
 from tf_gc.compressors import Auto, Compressor, Uncompressed, companions
-from tf_gc.exchange import Choice, Companions, Exchange
+from tf_gc.exchange import Choice, Companions
 from tf_gc.fusion import Gradient, plan_buckets
 from tf_gc.second_moments import DECAY, QUICK_DECAY, has_statistics
 from tf_gc.traffic import Traffic, VariableTraffic
@@ -91,14 +91,12 @@ class GradientReducer:
     Must be called with the same variables in the same order on all workers.
     """
 
-    def __init__(self, policy, residuals, device, rank, workers, bucket_bytes, timeout_seconds):
+    def __init__(self, policy, residuals, device, exchange, bucket_bytes):
         self._policy = policy
         self._residuals = residuals
         self._device = device
-        self._rank = rank
-        self._workers = workers
+        self._exchange = exchange  # without a bucket
         self._bucket_bytes = bucket_bytes
-        self._timeout_seconds = timeout_seconds
         self._buckets = {}  # (compressor, dtypes, ids of the variables) -> _Bucket
         self._dead = collections.deque()  # keys of buckets whose variables are gone
         self._retired = Traffic()  # of such buckets
@@ -202,16 +200,15 @@ class GradientReducer:
         # What is known last is first, as buckets are formed from the last on.
         entries.insert(0, _Entry(of_squares, statistics, Uncompressed()))
         of_squares, *reduced = self._reduce_entries(entries, *options)
+        workers = self._exchange.workers
         with tf.device(self._device):
             corrected = list(map(_corrects, measured))
-            statistics.update(
-                of_squares, 1 / self._workers, _decay(measured), corrected, _age(measured)
-            )
+            statistics.update(of_squares, 1 / workers, _decay(measured), corrected, _age(measured))
             if with_second_moments:
                 # Where noise dominates, the sum of N gradients has the sum of their second moments.
-                factor = 1.0 if reduce_op == "SUM" else 1 / self._workers**2
+                factor = 1.0 if reduce_op == "SUM" else 1 / workers**2
                 sums = [reduced[entries.index(entry) - 1] for entry in shared]
-                share = second_moments.share_of_first_moments(self._workers, weight) / factor
+                share = second_moments.share_of_first_moments(workers, weight) / factor
                 firsts = [e.first_moment if _uses_first_moment(e) else None for e in shared]
                 agreed = _where(
                     are_used,
@@ -348,9 +345,10 @@ class GradientReducer:
             step,
             measures_links=measures_links,
             sizes=list(map(_size, entries)),
-            group_size=self._workers,
+            group_size=self._exchange.workers,
         )
-        return self._exchange(
+        return dataclasses.replace(
+            self._exchange,
             bucket=bucket.handle,
             reduce_op=reduce_op,
             step=step,
@@ -360,15 +358,6 @@ class GradientReducer:
             **(_in_units(entries) if compressor.units == "second_moment" else {}),
             choice=choice,
             turn_counter=functools.partial(self._turn_counter, variables),
-        )
-
-    def _exchange(self, **of_bucket):
-        return Exchange(
-            group_key=agreement.GROUP_KEY,
-            workers=self._workers,
-            rank=self._rank,
-            timeout_seconds=self._timeout_seconds,
-            **of_bucket,
         )
 
     @contextlib.contextmanager
@@ -408,7 +397,7 @@ class GradientReducer:
                 self._with_own_record(auto),
                 squares,
                 [(_label(_names(b)), sum(_size(entry) for entry in b)) for b in buckets],
-                self._exchange(),
+                self._exchange,
                 self._residuals,
                 timeline,
                 self._links,
@@ -457,12 +446,7 @@ class GradientReducer:
         if all(_key(entries) in self._buckets for entries in buckets):
             return
         with tf.init_scope(), tf.device(self._device):
-            agreement.check(
-                agreement.describe(buckets, **others),
-                self._rank,
-                self._workers,
-                self._timeout_seconds,
-            )
+            agreement.check(agreement.describe(buckets, **others), self._exchange)
 
     def _bucket(self, entries):
         """The same variables share a bucket in every trace."""
