@@ -197,7 +197,7 @@ class GradientReducer:
         shared = [*measured, *(entry for entry in shared if entry not in measured)]
         with tf.device(self._device):
             are_used = _are_used(shared, step.squares)
-            squares = self._measure(entries, shared, measured, are_used)
+            squares = self._measure(shared, measured, are_used)
         # What is known last is first, as buckets are formed from the last on.
         of_squares, *reduced = self._reduce_entries([squares, *entries], step)
         with tf.device(self._device):
@@ -209,25 +209,19 @@ class GradientReducer:
                 self._attach_moments(shared, sums, squares.variable, of_squares, are_used, step)
         return reduced
 
-    def _measure(self, entries, shared, measured, are_used):
+    def _measure(self, shared, measured, are_used):
         """Gives entries their squares, and units; returns the entry of all that are shared."""
         variables = [entry.variable for entry in shared]
         statistics = Statistics(
             variables[: len(measured)], variables[len(measured) :], self._residuals
         )
-        # By bucket, so that none waits for the gradients of another.
-        for bucket in self._plan(entries):
-            measurable = [entry for entry in bucket if entry in shared]
-            of_bucket = [entry.variable for entry in measurable]
-            gradients = [entry.gradient for entry in measurable]
-            wanted = True if are_used is None else are_used
-            squares = mean_squares(gradients, of_bucket, wanted)
-            for entry, own in zip(measurable, squares, strict=True):
-                entry.squares = own
-        of_squares = tf.concat([entry.squares for entry in shared], 0)
+        gradients = [entry.gradient for entry in shared]
+        squares = mean_squares(gradients, variables, True if are_used is None else are_used)
+        for entry, own in zip(shared, squares, strict=True):
+            entry.squares = own
         for entry, units in zip(measured, statistics.units(), strict=True):
             entry.units = units
-        return _Entry(of_squares, statistics, Uncompressed())
+        return _Entry(tf.concat(squares, 0), statistics, Uncompressed())
 
     def _attach_moments(self, shared, sums, statistics, of_squares, are_used, step):
         """Gives sums the second moments that an optimizer takes in place of their squares."""
