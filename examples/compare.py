@@ -10,7 +10,6 @@ the loopback interface, which hides most of what compression is for.
 import json
 import os
 import pathlib
-import re
 import shlex
 import statistics
 import sys
@@ -39,8 +38,6 @@ flags.DEFINE_list("seeds", ["0"], "Comma-separated; several give means and range
 flags.DEFINE_string("out", "results", "Directory for train.json and train.png.")
 flags.register_validator("seeds", bool, "one or more")
 
-_EPOCH = re.compile(r"epoch (\d+)/")
-
 
 class Run(NamedTuple):
     """One row of the table."""
@@ -60,12 +57,6 @@ RUNS = (
 
 def train(run: Run, seed: str, on_links: bool, on_epoch) -> dict:
     """Returns the report of one run; calls `on_epoch` with the number of each epoch done."""
-
-    def on_line(line):
-        match = line.process == "worker 0" and _EPOCH.match(line.text)
-        if match:
-            on_epoch(int(match[1]))
-
     with tempfile.TemporaryDirectory() as directory:
         training = trainings.Training(
             "digits",
@@ -76,7 +67,7 @@ def train(run: Run, seed: str, on_links: bool, on_epoch) -> dict:
             FLAGS.workers,
             bandwidth=FLAGS.bandwidth if on_links else None,
         )
-        training.run(on_line)
+        training.run(on_epoch)
         return training.report()
 
 

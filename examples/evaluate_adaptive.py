@@ -25,6 +25,8 @@ import rich.console
 import trainings
 from absl import app, flags
 
+from tf_gc import adaptive
+
 FLAGS = flags.FLAGS
 flags.adopt_module_key_flags(evaluations)
 FLAGS.set_default("programs", ["digits", "fashion_mnist", "bytes_lm"])
@@ -110,7 +112,6 @@ TASKS = (
     Task("fashion_mnist", "fashion_mnist", "Fashion-MNIST", 16, 58, ("--batch_size=64",)),
     Task("bytes_lm", "bytes_lm", "bytes_lm", 16, 30, ("--batch_size=8", "--learning_rate=0.004")),
 )
-_RATIOS = (0.1, 0.033, 0.011, 0.004, 0.001)
 _SPARSE = "overshoot=1.0, start_step=START"
 SYSTEMS = (
     System("none", "uncompressed", "none"),
@@ -119,7 +120,7 @@ SYSTEMS = (
     System("marsit", "Marsit", "Marsit(units='second_moment', start_step=START)"),
     *(
         System(f"ring-{ratio:g}", f"AR-Topk, ring, {ratio:g}", f"ARTopK({ratio:g}, {_SPARSE})")
-        for ratio in _RATIOS
+        for ratio in adaptive.CANDIDATES
     ),
     System("tree-0.011", "AR-Topk, tree, 0.011", f"ARTopK(0.011, topology='tree', {_SPARSE})"),
     System("scalecom", "ScaleCom, 0.011", "ScaleCom(91, start_step=START)"),

@@ -74,14 +74,6 @@ TIMING_FLAGS = {
 }
 
 
-def selected_settings() -> list[Setting]:
-    names = [setting.name for setting in SETTINGS]
-    unknown = set(FLAGS.settings or ()) - set(names)
-    if unknown:
-        raise app.UsageError(f"--settings: no {', '.join(sorted(unknown))}; {', '.join(names)}")
-    return [s for s in SETTINGS if FLAGS.settings is None or s.name in FLAGS.settings]
-
-
 def trainings_of(
     program: str, setting: Setting, servers: int, measure: str
 ) -> list[trainings.Training]:
@@ -152,7 +144,7 @@ def wanted_trainings() -> list[trainings.Training]:
         for measure in FLAGS.measure
         for program in FLAGS.programs
         for servers in FLAGS.servers
-        for setting in selected_settings()
+        for setting in evaluations.selected("settings", FLAGS.settings, SETTINGS)
         if measure in setting.measures
         for training in trainings_of(program, setting, servers, measure)
     ]

@@ -104,9 +104,10 @@ def selected(flag: str, names: Sequence[str] | None, choices: Sequence) -> list:
     Raises:
       UsageError: a name, of what was given as --`flag`, is that of none.
     """
-    unknown = set(names or ()) - {choice.name for choice in choices}
+    known = [choice.name for choice in choices]
+    unknown = set(names or ()) - set(known)
     if unknown:
-        raise app.UsageError(f"--{flag}: no {', '.join(sorted(unknown))}")
+        raise app.UsageError(f"--{flag}: no {', '.join(sorted(unknown))}; {', '.join(known)}")
     return [choice for choice in choices if names is None or choice.name in names]
 
 

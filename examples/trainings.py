@@ -71,11 +71,11 @@ class Training(NamedTuple):
         del settings["title"], settings["path"]
         return json.loads(json.dumps(settings))
 
-    def run(self, on_line: Callable[[launch.OutputLine], None] | None = None) -> None:
+    def run(self, on_epoch: Callable[[int], object] = lambda epoch: None) -> None:
         """Runs a cluster, which writes the report; adds to it what was run.
 
         Args:
-          on_line: called with each line of output.
+          on_epoch: called with the number of each epoch done.
 
         Raises:
           TrainingFailedError: it failed.
@@ -93,8 +93,7 @@ class Training(NamedTuple):
             last_lines.append(f"{line.process}: {line.text}")
             if line.process == "worker 0" and (end := _END_OF_EPOCH.match(line.text)):
                 begin_epoch(int(end[1]) + 1)
-            if on_line:
-                on_line(line)
+                on_epoch(int(end[1]))
 
         command = [
             *(sys.executable, "-u", str(_HERE / f"{self.program}.py")),

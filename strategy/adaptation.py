@@ -66,7 +66,7 @@ class Adaptation:
           auto: the `tf_gc.Auto`.
           squares: whether the optimizer squares gradients.
           buckets: what is in each, and its number of values.
-          exchange: an `Exchange` of no variables.
+          exchange: an `Exchange` without a bucket.
           residuals: the strategy's `Residuals`.
           timeline: the optimizer's, from `make_timeline`.
           links: the worker's, a `MeasuredLinks`.
@@ -115,26 +115,20 @@ class Adaptation:
         followed = ops.follow_plan(self._plan, step, clean_versions)
         choices = [
             Choice(
-                self._systems,
-                place,
-                index,
-                followed.ratio,
-                followed.measures_links,
-                followed.second_moments_age,
-                *of_bucket,
+                systems=self._systems,
+                place=place,
+                index=followed.choices[place],
+                ratio=followed.ratio,
+                measures_links=followed.measures_links,
+                second_moments_age=followed.second_moments_age,
+                has_units=followed.has_units[place],
+                shares_second_moment=followed.shares_second_moment[place],
+                has_fresh_units=followed.has_fresh_units[place],
+                delivers_all=followed.delivers_all[place],
+                residuals_version=followed.residuals_versions[place],
+                clean_version=clean_version,
             )
-            for place, (index, *of_bucket) in enumerate(
-                zip(
-                    followed.choices,
-                    followed.has_units,
-                    followed.shares_second_moment,
-                    followed.has_fresh_units,
-                    followed.delivers_all,
-                    followed.residuals_versions,
-                    self._clean_versions,
-                    strict=True,
-                )
-            )
+            for place, clean_version in enumerate(self._clean_versions)
         ]
         return choices, followed
 

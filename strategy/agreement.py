@@ -4,6 +4,7 @@ What one worker does otherwise than the others would give an error about sizes, 
 never ends, or, as with another hyper-parameter, wrong numbers without a word.
 """
 
+import dataclasses
 import itertools
 import json
 import re
@@ -75,14 +76,12 @@ def _kind(entry):
     return f"{name_of(entry.variable)} {entry.gradient.dtype.name}{shape}"
 
 
-def check(fields, rank, workers, timeout_seconds):
+def check(fields, exchange):
     """Compares the fields of all workers, which call this at the same place.
 
     Args:
       fields: of this worker, from `describe` or `describe_program`.
-      rank: this worker's.
-      workers: their number.
-      timeout_seconds: how long to wait for the others.
+      exchange: an `Exchange` without a bucket.
 
     Raises:
       ValueError: a worker has another value somewhere; it names worker, field and both.
@@ -91,11 +90,8 @@ def check(fields, rank, workers, timeout_seconds):
     bucket = ops.bucket(f"agreement {next(_numbers)}", 1, "what is reduced")
     data, sizes = ops.exchange_all_gather(
         np.frombuffer(json.dumps(fields).encode(), np.uint8),
-        bucket,
-        group_key=GROUP_KEY,
-        group_size=workers,
         max_bytes=_MOST_BYTES,
-        timeout_seconds=timeout_seconds,
+        **dataclasses.replace(exchange, bucket=bucket).arguments,
     )
     messages = np.split(data.numpy(), np.cumsum(sizes.numpy())[:-1])
     for other, theirs in enumerate(map(_decode, messages)):
@@ -104,8 +100,8 @@ def check(fields, rank, workers, timeout_seconds):
             if own != their:
                 raise ValueError(
                     f"the workers do not reduce the same gradients: the {field} is {their} on "
-                    f"worker {other}, and {own} on worker {rank}. All workers must run the same "
-                    "program"
+                    f"worker {other}, and {own} on worker {exchange.rank}. All workers must run "
+                    "the same program"
                 )
 
 

@@ -23,6 +23,7 @@ from tf_gc.strategy.variables import Gradient, GradsAndVars, name_of, unwrap
 from tf_gc import ops
 from tf_gc.compressors import Compressor
 from tf_gc.diloco import DiLoCo
+from tf_gc.exchange import Exchange
 from tf_gc.fusion import default_bucket_bytes
 from tf_gc.launch import summary
 from tf_gc.policy import Policy, as_policy
@@ -108,19 +109,23 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         # Without a cluster it is that of a CPU already.
         worker = tf.DeviceSpec.from_string(self.extended._worker_device)
         device = worker.replace(device_type="CPU", device_index=0).to_string()
-        rank, workers = self.extended._id_in_cluster, self.extended._num_workers
+        workers = self.extended._num_workers
+        exchange = Exchange(
+            group_key=agreement.GROUP_KEY,
+            workers=workers,
+            rank=self.extended._id_in_cluster,
+            timeout_seconds=timeout_seconds,
+        )
         if workers > 1:
             program = agreement.describe_program(compression)
             with tf.device(device):
-                agreement.check(program, rank, workers, timeout_seconds)
+                agreement.check(program, exchange)
         self._residuals = Residuals(self, device)
         make_reducer = functools.partial(
             GradientReducer,
             device=device,
-            rank=rank,
-            workers=workers,
+            exchange=exchange,
             bucket_bytes=options.bytes_per_pack or default_bucket_bytes(workers),
-            timeout_seconds=timeout_seconds,
         )
         # Those of outer gradients, which are as large as changes of variables, are others.
         slots = PrefixedSlots(self._residuals, OUTER_GRADIENT) if diloco else self._residuals
@@ -130,9 +135,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             self, diloco, self._residuals, self._start_reducer, self._reducer, device
         )
         if self._reducer and workers > 1:
-            self.extended.small_reductions = SmallReductions(
-                device, rank=rank, workers=workers, timeout_seconds=timeout_seconds
-            )
+            self.extended.small_reductions = SmallReductions(device, exchange)
             summary.write_at_exit(self._summary)
         keras_seams.redirect()
 

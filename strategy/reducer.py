@@ -24,7 +24,7 @@ from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unused_name, unwr
 from tf_gc import ops
 from tf_gc.branches import cond
 from tf_gc.compressors import Auto, Compressor, Uncompressed, companions
-from tf_gc.exchange import Choice, Companions, Exchange
+from tf_gc.exchange import Choice, Companions
 from tf_gc.fusion import Gradient, plan_buckets
 from tf_gc.second_moments import DECAY, QUICK_DECAY, has_statistics
 from tf_gc.traffic import Traffic, VariableTraffic
@@ -49,6 +49,23 @@ class _Entry:
     squares: tf.Tensor | None = None  # statistics of this worker's gradient
     first_moment: tf.Variable | None = None
     choice: Choice | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """What the reductions of all buckets in a step of an optimizer have in common.
+
+    Attributes:
+      reduce_op: "SUM" or "MEAN".
+      number: int64 scalar, how many steps came before.
+      squares: whether the optimizer squares gradients, so that it is to get second moments.
+      weight: of its first moments.
+    """
+
+    reduce_op: str
+    number: tf.Tensor
+    squares: bool
+    weight: tf.Tensor | float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,14 +108,12 @@ class GradientReducer:
     Must be called with the same variables in the same order on all workers.
     """
 
-    def __init__(self, policy, residuals, device, rank, workers, bucket_bytes, timeout_seconds):
+    def __init__(self, policy, residuals, device, exchange, bucket_bytes):
         self._policy = policy
         self._residuals = residuals
         self._device = device
-        self._rank = rank
-        self._workers = workers
+        self._exchange = exchange  # without a bucket
         self._bucket_bytes = bucket_bytes
-        self._timeout_seconds = timeout_seconds
         self._buckets = {}  # (compressor, dtypes, ids of the variables) -> _Bucket
         self._dead = collections.deque()  # keys of buckets whose variables are gone
         self._retired = Traffic()  # of such buckets
@@ -166,76 +181,75 @@ class GradientReducer:
             names.add(entry.name)
         with tf.device(self._device):
             self._steps.assign_add(1)
-        step = self._residuals.count_step(counter)
-        options = (reduce_op, step, with_second_moments)
+        number = self._residuals.count_step(counter)
+        step = _Step(reduce_op, number, with_second_moments, weight)
         # Which stays where the counter is gone.
         optimizer = self._residuals.shared(counter, "steps", (), tf.int64)._unique_id
-        with self._adapted(entries, *options, optimizer):
-            return self._reduce_with_statistics(entries, weight, *options)
+        with self._adapted(entries, step, optimizer):
+            return self._reduce_with_statistics(entries, step)
 
-    def _reduce_with_statistics(self, entries, weight, *options):
+    def _reduce_with_statistics(self, entries, step):
         """Returns the reduced gradients, with second moments where they are wanted."""
-        reduce_op, step, with_second_moments = options
-        shared = [entry for entry in entries if self._shares(entry, with_second_moments)]
+        shared = [entry for entry in entries if self._shares(entry, step.squares)]
         if not shared:
-            return self._reduce_entries(entries, *options)
+            return self._reduce_entries(entries, step)
         measured = [entry for entry in shared if entry.compressor.units == "second_moment"]
         shared = [*measured, *(entry for entry in shared if entry not in measured)]
+        with tf.device(self._device):
+            are_used = _are_used(shared, step.squares)
+            squares = self._measure(shared, measured, are_used)
+        # What is known last is first, as buckets are formed from the last on.
+        of_squares, *reduced = self._reduce_entries([squares, *entries], step)
+        with tf.device(self._device):
+            scale, corrected = 1 / self._exchange.workers, list(map(_corrects, measured))
+            squares.variable.update(of_squares, scale, _decay(measured), corrected, _age(measured))
+            if step.squares:
+                reduced_of = dict(zip(map(id, entries), reduced, strict=True))
+                sums = [reduced_of[id(entry)] for entry in shared]
+                self._attach_moments(shared, sums, squares.variable, of_squares, are_used, step)
+        return reduced
+
+    def _measure(self, shared, measured, are_used):
+        """Gives entries their squares, and units; returns the entry of all that are shared."""
         variables = [entry.variable for entry in shared]
         statistics = Statistics(
             variables[: len(measured)], variables[len(measured) :], self._residuals
         )
-        with tf.device(self._device):
-            are_used = _are_used(shared, with_second_moments)
-            # By bucket, so that none waits for the gradients of another.
-            for bucket in self._plan(entries):
-                measurable = [entry for entry in bucket if entry in shared]
-                of_bucket = [entry.variable for entry in measurable]
-                gradients = [entry.gradient for entry in measurable]
-                wanted = True if are_used is None else are_used
-                squares = mean_squares(gradients, of_bucket, wanted)
-                for entry, own in zip(measurable, squares, strict=True):
-                    entry.squares = own
-            of_squares = tf.concat([entry.squares for entry in shared], 0)
-            for entry, units in zip(measured, statistics.units(), strict=True):
-                entry.units = units
-        # What is known last is first, as buckets are formed from the last on.
-        entries.insert(0, _Entry(of_squares, statistics, Uncompressed()))
-        of_squares, *reduced = self._reduce_entries(entries, *options)
-        with tf.device(self._device):
-            corrected = list(map(_corrects, measured))
-            statistics.update(
-                of_squares, 1 / self._workers, _decay(measured), corrected, _age(measured)
-            )
-            if with_second_moments:
-                # Where noise dominates, the sum of N gradients has the sum of their second moments.
-                factor = 1.0 if reduce_op == "SUM" else 1 / self._workers**2
-                sums = [reduced[entries.index(entry) - 1] for entry in shared]
-                share = second_moments.share_of_first_moments(self._workers, weight) / factor
-                firsts = [e.first_moment if _uses_first_moment(e) else None for e in shared]
-                agreed = _where(
-                    are_used,
-                    lambda: share * mean_squares_or_0(firsts, variables),
-                    lambda: tf.zeros(statistics.shape),
-                )
+        gradients = [entry.gradient for entry in shared]
+        squares = mean_squares(gradients, variables, True if are_used is None else are_used)
+        for entry, own in zip(shared, squares, strict=True):
+            entry.squares = own
+        for entry, units in zip(measured, statistics.units(), strict=True):
+            entry.units = units
+        return _Entry(tf.concat(squares, 0), statistics, Uncompressed())
 
-                def shared_moments():
-                    moments = statistics.second_moments(of_squares, factor, agreed)
-                    has_zeros = tf.reduce_any(tf.equal(of_squares, 0))
-                    return [
-                        _second_moment(*of_variable, step, has_zeros)
-                        for of_variable in zip(shared, moments, sums, strict=True)
-                    ]
+    def _attach_moments(self, shared, sums, statistics, of_squares, are_used, step):
+        """Gives sums the second moments that an optimizer takes in place of their squares."""
+        workers = self._exchange.workers
+        # Where noise dominates, the sum of N gradients has the sum of their second moments.
+        factor = 1.0 if step.reduce_op == "SUM" else 1 / workers**2
+        share = second_moments.share_of_first_moments(workers, step.weight) / factor
+        firsts = [e.first_moment if _uses_first_moment(e) else None for e in shared]
+        agreed = _where(
+            are_used,
+            lambda: share * mean_squares_or_0(firsts, [entry.variable for entry in shared]),
+            lambda: tf.zeros(statistics.shape),
+        )
 
-                # Not a branch that waits for the sums of all buckets: some are updated meanwhile.
-                moments = _where(
-                    are_used, shared_moments, lambda: list(map(_square, sums)), branch=tf.cond
-                )
-                for entry, total, moment in zip(shared, sums, moments, strict=True):
-                    is_wanted = entry.compressor.shares_second_moment
-                    if is_wanted and second_moments.of(total) is None:
-                        second_moments.attach(total, moment)
-        return reduced
+        def shared_moments():
+            moments = statistics.second_moments(of_squares, factor, agreed)
+            has_zeros = tf.reduce_any(tf.equal(of_squares, 0))
+            return [
+                _second_moment(*of_variable, step, has_zeros)
+                for of_variable in zip(shared, moments, sums, strict=True)
+            ]
+
+        # Not a branch that waits for the sums of all buckets: some are updated meanwhile.
+        moments = _where(are_used, shared_moments, lambda: list(map(_square, sums)), branch=tf.cond)
+        for entry, total, moment in zip(shared, sums, moments, strict=True):
+            is_wanted = entry.compressor.shares_second_moment
+            if is_wanted and second_moments.of(total) is None:
+                second_moments.attach(total, moment)
 
     def traffic(self):
         """Returns the `Traffic` of all buckets so far."""
@@ -285,17 +299,17 @@ class GradientReducer:
         has_units = any(system.units == "second_moment" for system in systems)
         return has_units or (shares and with_second_moments)
 
-    def _reduce_entries(self, entries, reduce_op, *options):
+    def _reduce_entries(self, entries, step):
         """Returns the reduced gradients, in the order of entries."""
         buckets = self._plan(entries)
-        self._agree_on(buckets, reduce_op=reduce_op)
+        self._agree_on(buckets, reduce_op=step.reduce_op)
         carrier, small = _find_companions(entries, buckets)
         reduced = {}
         for bucket in buckets:
             if bucket is small:
                 continue
             others = small if bucket is carrier else []
-            results = self._reduce_bucket(bucket, others, reduce_op, *options)
+            results = self._reduce_bucket(bucket, others, step)
             reduced.update(zip(map(id, [*bucket, *others]), results, strict=True))
         return [reduced[id(entry)] for entry in entries]
 
@@ -307,14 +321,14 @@ class GradientReducer:
         ]
         return [[entries[i] for i in plan] for plan in plan_buckets(planned, self._bucket_bytes)]
 
-    def _reduce_bucket(self, entries, others, reduce_op, step, with_second_moments):
+    def _reduce_bucket(self, entries, others, step):
         """Returns what the gradients of a bucket become, and those of its companions, `others`."""
         compressor = entries[0].compressor
         gradients = [entry.gradient for entry in entries]
         with tf.device(self._device):
-            exchange = self._bucket_exchange(entries, reduce_op, step)
+            exchange = self._bucket_exchange(entries, step)
             if others:
-                of_others = self._bucket_exchange(others, reduce_op, step)
+                of_others = self._bucket_exchange(others, step)
                 small = Companions([entry.gradient for entry in others], of_others)
                 exchange = dataclasses.replace(exchange, companions=small)
 
@@ -328,51 +342,44 @@ class GradientReducer:
                     reduced = reduce(compressor)
                 else:
                     reduced = tf.cond(
-                        step < compressor.start_step,
+                        step.number < compressor.start_step,
                         lambda: reduce(compressor.warm_up),
                         lambda: reduce(compressor),
                     )
             own_reduced = reduced[: len(entries)]
-            own = compressor.second_moments(exchange, own_reduced) if with_second_moments else None
-            for gradient, moment in zip(own_reduced, own or [], strict=own is not None):
-                second_moments.attach(gradient, second_moments.positive(moment, gradient))
+            own = compressor.second_moments(exchange, own_reduced) if step.squares else None
+            if own is not None:
+                for gradient, moment in zip(own_reduced, own, strict=True):
+                    second_moments.attach(gradient, second_moments.positive(moment, gradient))
             return reduced
 
-    def _bucket_exchange(self, entries, reduce_op, step):
+    def _bucket_exchange(self, entries, step):
         compressor, choice = entries[0].compressor, entries[0].choice
         variables = [entry.variable for entry in entries]
         bucket = self._bucket(entries)
         measures_links = False if choice is None else choice.measures_links
         ops.begin_step(
             bucket.handle,
-            step,
+            step.number,
             measures_links=measures_links,
             sizes=list(map(_size, entries)),
-            group_size=self._workers,
+            group_size=self._exchange.workers,
         )
-        return self._exchange(
+        return dataclasses.replace(
+            self._exchange,
             bucket=bucket.handle,
-            reduce_op=reduce_op,
-            step=step,
+            reduce_op=step.reduce_op,
+            step=step.number,
             names=tuple(entry.name for entry in entries),
             shapes=tuple(tuple(unwrap(v).shape) for v in variables),
-            slots=self._slots(compressor, variables, reduce_op),
+            slots=self._slots(compressor, variables, step.reduce_op),
             **(_in_units(entries) if compressor.units == "second_moment" else {}),
             choice=choice,
             turn_counter=functools.partial(self._turn_counter, variables),
         )
 
-    def _exchange(self, **of_bucket):
-        return Exchange(
-            group_key=agreement.GROUP_KEY,
-            workers=self._workers,
-            rank=self._rank,
-            timeout_seconds=self._timeout_seconds,
-            **of_bucket,
-        )
-
     @contextlib.contextmanager
-    def _adapted(self, entries, reduce_op, step, squares, optimizer):
+    def _adapted(self, entries, step, optimizer):
         """Gives entries their choices for this step, and at its end makes those of the next."""
         adaptations = []
         by_auto = collections.defaultdict(list)
@@ -382,9 +389,9 @@ class GradientReducer:
         with tf.device(self._device):
             for chosen in by_auto.values():
                 buckets = self._plan(chosen)
-                adaptation = self._adaptation(buckets, squares, optimizer)
-                choices, followed = adaptation.follow(step)
-                measured = [self._with_residuals(bucket, reduce_op) for bucket in buckets]
+                adaptation = self._adaptation(buckets, step.squares, optimizer)
+                choices, followed = adaptation.follow(step.number)
+                measured = [self._with_residuals(bucket, step.reduce_op) for bucket in buckets]
                 histograms = adaptation.observe(followed, measured)
                 adaptations.append((adaptation, followed, histograms))
                 for bucket, choice in zip(buckets, choices, strict=True):
@@ -393,7 +400,7 @@ class GradientReducer:
         yield
         with tf.device(self._device):
             for adaptation, *observed in adaptations:
-                adaptation.exchange_reports(step, *observed)
+                adaptation.exchange_reports(step.number, *observed)
 
     def _adaptation(self, buckets, squares, optimizer):
         key = (squares, *map(_key, buckets))
@@ -408,7 +415,7 @@ class GradientReducer:
                 self._with_own_record(auto),
                 squares,
                 [(_label(_names(b)), sum(_size(entry) for entry in b)) for b in buckets],
-                self._exchange(),
+                self._exchange,
                 self._residuals,
                 timeline,
                 self._links,
@@ -457,12 +464,7 @@ class GradientReducer:
         if all(_key(entries) in self._buckets for entries in buckets):
             return
         with tf.init_scope(), tf.device(self._device):
-            agreement.check(
-                agreement.describe(buckets, **others),
-                self._rank,
-                self._workers,
-                self._timeout_seconds,
-            )
+            agreement.check(agreement.describe(buckets, **others), self._exchange)
 
     def _bucket(self, entries):
         """The same variables share a bucket in every trace."""
@@ -550,7 +552,7 @@ def _second_moment(entry, moment, reduced, step, has_zeros):
     moment = tf.cond(has_zeros, lambda: second_moments.positive(moment, reduced), lambda: moment)
     is_compressed = []
     if entry.compressor.start_step > 0:
-        is_compressed.append(step >= entry.compressor.start_step)
+        is_compressed.append(step.number >= entry.compressor.start_step)
     if entry.choice is not None:
         is_compressed.append(entry.choice.shares_second_moment)
     if not is_compressed:

@@ -324,10 +324,6 @@ class PrefixedSlots:
         self._residuals = residuals
         self._prefix = prefix
 
-    @property
-    def restorations(self):
-        return self._residuals.restorations
-
     def names(self, variables):
         return self._residuals.names(variables)
 

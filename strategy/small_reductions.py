@@ -5,11 +5,9 @@ import itertools
 import weakref
 
 import tensorflow as tf
-from tf_gc.strategy import agreement
 from tf_gc.strategy import tensorflow_internals as internals
 
 from tf_gc import ops
-from tf_gc.exchange import Exchange
 
 # The same on all workers, as these make the same strategies in the same order.
 _numbers = itertools.count()
@@ -30,14 +28,9 @@ class SmallReductions:
     traces.
     """
 
-    def __init__(self, device, rank, workers, timeout_seconds):
+    def __init__(self, device, exchange):
         self._device = device
-        self._exchange = Exchange(
-            group_key=agreement.GROUP_KEY,
-            workers=workers,
-            rank=rank,
-            timeout_seconds=timeout_seconds,
-        )
+        self._exchange = exchange  # without a bucket
         self._number = next(_numbers)
         self._buckets = []
         self._counts = weakref.WeakKeyDictionary()  # graph -> reductions in it so far

@@ -77,19 +77,20 @@ class Policy:
 
     def compressor_for(self, name: str, shape: tf.TensorShape) -> Compressor | None:
         """Returns the compressor for a variable of this name and `tf.TensorShape`."""
-        for pattern, compressor in self.rules.items():
-            if re.search(pattern, name):
-                return compressor
+        rule = self._rule_for(name)
+        if rule is not None:
+            return self.rules[rule]
         if shape.rank < 2 and not self.compress_vectors:
             return None
         return self.default if shape.num_elements() >= self.min_elements else None
 
     def leaves_alone(self, name: str) -> bool:
         """Whether a rule says None for a variable of this name."""
-        for pattern, compressor in self.rules.items():
-            if re.search(pattern, name):
-                return compressor is None
-        return False
+        rule = self._rule_for(name)
+        return rule is not None and self.rules[rule] is None
+
+    def _rule_for(self, name):
+        return next((pattern for pattern in self.rules if re.search(pattern, name)), None)
 
 
 def as_policy(

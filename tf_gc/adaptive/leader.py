@@ -84,7 +84,7 @@ class Leader:
         reports: Sequence[Report],
         gains: np.ndarray,
         times: np.ndarray,
-        own_times: np.ndarray | None = None,
+        own_times: np.ndarray,
     ):
         """Begins to decide, after `decision` has told of these reports.
 
@@ -93,9 +93,9 @@ class Leader:
           reports: of all workers.
           gains: float64 [workers, ratios], NaN where they are not known.
           times: when steps have begun, in seconds, that of step s at s mod size; 0 for unknown.
-          own_times: the same of the steps that had the leader's plans; by default all.
+          own_times: the same of the steps that had the leader's plans.
         """
-        seconds, used = self._seconds(step, times, times if own_times is None else own_times)
+        seconds, used = self._seconds(step, times, own_times)
         self._heard = step
         if self._told != self._plans[-1][1]:
             self._plans.append((step + 1, self._told))

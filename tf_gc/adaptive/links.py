@@ -18,6 +18,8 @@ _SHORT = 1 << 10
 # So many bytes tell the bandwidth even where they take no longer than few: it is then so high that
 # it does not matter how high.
 _LONG = 1 << 18
+# So many of the latest short samples count, and of the long ones.
+_WINDOW = 16
 # Sizes that differ by a smaller factor are one.
 _SPREAD = 4.0
 # So many samples tell what one alone, which may be an outlier, does not.
@@ -61,12 +63,11 @@ class LinkEstimator:
       network: the estimate; None until a short and a long message have been seen.
     """
 
-    def __init__(self, window: int = 16) -> None:
-        """Makes an estimator that remembers the latest `window` short samples, and long ones."""
+    def __init__(self) -> None:
         self.network: Network | None = None
         # Of bytes, seconds and how many samples came before.
-        self._short = collections.deque(maxlen=window)
-        self._long = collections.deque(maxlen=window)
+        self._short = collections.deque(maxlen=_WINDOW)
+        self._long = collections.deque(maxlen=_WINDOW)
         self._count = 0
         # By size: how samples deviate, -1, 0 or 1, how many have done so in a row, and how many of
         # all came before the row began.

@@ -9,6 +9,7 @@ import numpy as np
 from tf_gc import checks
 from tf_gc.adaptive.cost_model import Network
 
+# Of the paper on AR-Topk, section 3-E.
 CANDIDATES = (0.1, 0.033, 0.011, 0.004, 0.001)
 
 # What differs by less than this, relatively, decides nothing.

@@ -9,6 +9,7 @@ from types import NoneType
 import tensorflow as tf
 
 from tf_gc import checks
+from tf_gc.adaptive.ratio_search import CANDIDATES
 from tf_gc.compressors import companions
 from tf_gc.compressors.ar_top_k import ARTopK
 from tf_gc.compressors.compressor import Compressor
@@ -19,9 +20,6 @@ from tf_gc.compressors.three_lc import ThreeLC
 from tf_gc.compressors.uncompressed import Uncompressed
 
 __all__ = ["Auto"]
-
-# Of the paper on AR-Topk, section 3-E.
-_RATIOS = (0.1, 0.033, 0.011, 0.004, 0.001)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +105,7 @@ class Auto(Compressor):
         if self.ratios is not None:
             return self.ratios
         leaves_out = squares or self.systems is not None or not importlib.util.find_spec("pymoo")
-        return () if leaves_out else _RATIOS
+        return () if leaves_out else CANDIDATES
 
     def all_reduce(self, gradients, exchange):
         index, systems = exchange.choice.index, list(exchange.choice.systems)
