@@ -19,16 +19,15 @@ constexpr int64_t kMaxDoublingBytes = int64_t{1} << 16;
 using PartSize = uint32_t;
 int64_t MaxPartBytes(int64_t max_bytes) { return sizeof(PartSize) + max_bytes; }
 
-absl::Status GatherDirectly(const OwnBytes& own, int64_t size, int rank,
-                            int ranks, uint32_t round, int64_t max_bytes,
-                            Mailbox* mailbox, std::vector<Bytes>* gathered) {
+absl::Status GatherDirectly(const OwnBytes& own, int64_t size,
+                            const Party& party, int64_t max_bytes,
+                            std::vector<Bytes>* gathered) {
+  const int rank = party.rank;
+  Mailbox* const mailbox = party.mailbox;
   const auto from = [&](int origin) {
-    return PlainMessage(Phase::kContribution, origin, round, max_bytes);
+    return PlainMessage(Phase::kContribution, origin, party.round, max_bytes);
   };
-  // In this rank's order: all start with different receivers.
-  std::vector<int> peers;
-  for (int d = 1; d < ranks; ++d) peers.push_back((rank + d) % ranks);
-
+  const std::vector<int> peers = party.peers();
   for (const int peer : peers) from(peer).Expect(peer, mailbox);
   Bytes message;
   TF_GC_RETURN_IF_ERROR(from(rank).Make(own(), size, *mailbox, &message));
@@ -77,9 +76,11 @@ absl::Status Split(Bytes body, int count, int64_t max_bytes,
 // 2^h before it, and so gets those of the 2^h after them: "Efficient Algorithms
 // for All-to-All Communications in Multiport Message-Passing Systems", Bruck et
 // al., IEEE Transactions on Parallel and Distributed Systems, 1997, section 4.
-absl::Status GatherByDoubling(const OwnBytes& own, int64_t size, int rank,
-                              int ranks, uint32_t round, int64_t max_bytes,
-                              Mailbox* mailbox, std::vector<Bytes>* gathered) {
+absl::Status GatherByDoubling(const OwnBytes& own, int64_t size,
+                              const Party& party, int64_t max_bytes,
+                              std::vector<Bytes>* gathered) {
+  const int rank = party.rank, ranks = party.ranks;
+  Mailbox* const mailbox = party.mailbox;
   struct Hop {
     int distance;  // and the number of parts that are there
     int count;     // of parts that are sent
@@ -91,7 +92,7 @@ absl::Status GatherByDoubling(const OwnBytes& own, int64_t size, int rank,
                     static_cast<uint32_t>(hops.size())});
   }
   const auto from = [&](int origin, const Hop& hop) {
-    return PlainMessage(Phase::kContribution, origin, round,
+    return PlainMessage(Phase::kContribution, origin, party.round,
                         hop.count * MaxPartBytes(max_bytes), hop.index);
   };
   const auto source = [&](const Hop& hop) {
@@ -120,14 +121,14 @@ absl::Status GatherByDoubling(const OwnBytes& own, int64_t size, int rank,
 
 }  // namespace
 
-absl::Status AllGather(const OwnBytes& own, int64_t size, int rank, int ranks,
-                       uint32_t round, Mailbox* mailbox,
+absl::Status AllGather(const OwnBytes& own, int64_t size, const Party& party,
                        std::vector<Bytes>* gathered, int64_t max_bytes) {
   TF_GC_RETURN_IF_ERROR(PlainMessage::CheckSize(size, max_bytes));
-  gathered->resize(ranks);
-  const bool is_small = ranks * MaxPartBytes(max_bytes) <= kMaxDoublingBytes;
-  return (is_small ? GatherByDoubling : GatherDirectly)(
-      own, size, rank, ranks, round, max_bytes, mailbox, gathered);
+  gathered->resize(party.ranks);
+  const bool is_small =
+      party.ranks * MaxPartBytes(max_bytes) <= kMaxDoublingBytes;
+  return (is_small ? GatherByDoubling : GatherDirectly)(own, size, party,
+                                                        max_bytes, gathered);
 }
 
 }  // namespace tf_gc

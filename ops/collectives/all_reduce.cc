@@ -48,19 +48,18 @@ Topology DefaultTopology(const Hop& hop, int64_t bytes, int ranks) {
 }
 
 absl::Status AllReduce(const std::vector<int64_t>& sizes,
-                       const Topology& topology, int rank, int ranks,
-                       uint32_t round, Hop* hop, Mailbox* mailbox,
+                       const Topology& topology, const Party& party, Hop* hop,
                        std::vector<VariableTraffic>* traffic) {
   TF_GC_RETURN_IF_ERROR(CheckRunsOn(*hop, topology.kind));
-  TF_GC_RETURN_IF_ERROR(CheckTopology(topology, ranks));
+  TF_GC_RETURN_IF_ERROR(CheckTopology(topology, party.ranks));
   // Ranks whose threads differ in this would decode different values.
   const kernels::KeepDenormals keep_denormals;
   // Along a tree all travels together.
-  const int shards = topology.kind == TopologyKind::kTree ? 1 : ranks;
-  const BucketLayout layout(sizes, ranks, hop->piece_values(), hop->alignment(),
-                            shards);
+  const int shards = topology.kind == TopologyKind::kTree ? 1 : party.ranks;
+  const BucketLayout layout(sizes, party.ranks, hop->piece_values(),
+                            hop->alignment(), shards);
   hop->Plan(layout);
-  Exchange exchange(&layout, rank, round, hop, mailbox);
+  Exchange exchange(&layout, party, hop);
   TF_GC_RETURN_IF_ERROR(Run(topology, &exchange));
   *traffic = exchange.traffic();
   return absl::OkStatus();

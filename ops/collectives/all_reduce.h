@@ -9,18 +9,16 @@
 #include "absl/status/status.h"
 #include "ops/collectives/exchange.h"
 #include "ops/collectives/hop.h"
-#include "ops/collectives/mailbox.h"
+#include "ops/collectives/party.h"
 #include "ops/collectives/topology.h"
 
 namespace tf_gc {
 
 // One rank's side of an all-reduce of variables of these sizes; *traffic is
-// what was sent of each. `round` is that of Exchange. InvalidArgument for a
-// topology that the hop does not run on, or that is none of so many ranks;
-// nothing is sent then.
+// what was sent of each. InvalidArgument for a topology that the hop does not
+// run on, or that is none of so many ranks; nothing is sent then.
 absl::Status AllReduce(const std::vector<int64_t>& sizes,
-                       const Topology& topology, int rank, int ranks,
-                       uint32_t round, Hop* hop, Mailbox* mailbox,
+                       const Topology& topology, const Party& party, Hop* hop,
                        std::vector<VariableTraffic>* traffic);
 
 // The topology for a bucket of so many bytes where nobody has chosen one: a

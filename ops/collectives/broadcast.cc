@@ -9,16 +9,18 @@
 
 namespace tf_gc {
 
-absl::Status Broadcast(const uint8_t* data, int64_t size, int root, int rank,
-                       int ranks, uint32_t round, Mailbox* mailbox,
-                       Bytes* received, int* receivers, int64_t max_bytes) {
+absl::Status Broadcast(const uint8_t* data, int64_t size, int root,
+                       const Party& party, Bytes* received, int* receivers,
+                       int64_t max_bytes) {
+  const int ranks = party.ranks;
+  Mailbox* const mailbox = party.mailbox;
   if (root < 0 || root >= ranks) {
     return absl::InvalidArgumentError(
         absl::StrCat("root must be the rank of a worker, 0 ... ", ranks - 1,
                      ", got ", root));
   }
   // The tree is that of rank 0, turned so that it begins at the root.
-  const BinomialTree tree((rank - root + ranks) % ranks, ranks);
+  const BinomialTree tree((party.rank - root + ranks) % ranks, ranks);
   // The largest subtree, which is the last child's, has the longest way to go.
   std::vector<int> children;
   for (auto child = tree.children().rbegin(); child != tree.children().rend();
@@ -26,7 +28,7 @@ absl::Status Broadcast(const uint8_t* data, int64_t size, int root, int rank,
     children.push_back((*child + root) % ranks);
   }
 
-  const PlainMessage plain(Phase::kSum, root, round, max_bytes);
+  const PlainMessage plain(Phase::kSum, root, party.round, max_bytes);
   Bytes message;
   if (tree.is_root()) {
     TF_GC_RETURN_IF_ERROR(plain.Make(data, size, *mailbox, &message));

@@ -21,7 +21,7 @@ Header Exchange::MakeHeader(Content content, const Piece& piece) const {
   return {hop_.codec(),
           PhaseOf(content),
           piece.index,
-          round_,
+          party_.round,
           static_cast<uint32_t>(piece.values),
           /*checksum=*/0,
           /*size=*/0};

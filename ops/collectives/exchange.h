@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "ops/collectives/bucket_layout.h"
 #include "ops/collectives/hop.h"
-#include "ops/collectives/mailbox.h"
+#include "ops/collectives/party.h"
 #include "ops/wire/bytes.h"
 #include "ops/wire/header.h"
 
@@ -21,19 +21,17 @@ using Pieces = std::vector<const Piece*>;
 // What every topology is made of.
 class Exchange {
  public:
-  // `round` counts the exchanges of this bucket; ranks that have lost step get
-  // an error. Everything must outlive the exchange.
-  Exchange(const BucketLayout* layout, int rank, uint32_t round, Hop* hop,
-           Mailbox* mailbox)
+  // Layout and hop must outlive the exchange.
+  Exchange(const BucketLayout* layout, const Party& party, Hop* hop)
       : layout_(*layout),
-        rank_(rank),
-        round_(round),
+        party_(party),
         hop_(*hop),
-        mailbox_(*mailbox),
+        mailbox_(*party.mailbox),
         traffic_(layout->variables()) {}
 
-  int rank() const { return rank_; }
-  int ranks() const { return layout_.ranks(); }
+  int rank() const { return party_.rank; }
+  int ranks() const { return party_.ranks; }
+  std::vector<int> peers() const { return party_.peers(); }
   Hop& hop() { return hop_; }
   const BucketLayout& layout() const { return layout_; }
   Pieces shard(int rank) const;
@@ -72,8 +70,7 @@ class Exchange {
   Header MakeHeader(Content content, const Piece& piece) const;
 
   const BucketLayout& layout_;
-  const int rank_;
-  const uint32_t round_;
+  const Party party_;
   Hop& hop_;
   Mailbox& mailbox_;
   std::vector<VariableTraffic> traffic_;

@@ -10,16 +10,12 @@ namespace {
 // One rank's messages with another one.
 class Pair {
  public:
-  Pair(int rank, int peer, uint32_t round, int64_t max_bytes, Mailbox* mailbox)
-      : rank_(rank),
-        peer_(peer),
-        round_(round),
-        max_bytes_(max_bytes),
-        mailbox_(mailbox) {
+  Pair(const Party& party, int peer, int64_t max_bytes)
+      : party_(party), peer_(peer), max_bytes_(max_bytes) {
     // Before this rank's greeting, so that the peer's messages are asked for
     // when it sends them.
     for (const Kind kind : {kGreeting, kMessage, kAnswer}) {
-      From(peer_, kind).Expect(peer_, mailbox_);
+      From(peer_, kind).Expect(peer_, party_.mailbox);
     }
   }
 
@@ -56,26 +52,25 @@ class Pair {
 
   PlainMessage From(int origin, Kind kind) const {
     return PlainMessage(kind == kAnswer ? Phase::kSum : Phase::kContribution,
-                        origin, round_, kind == kMessage ? max_bytes_ : 0,
+                        origin, party_.round, kind == kMessage ? max_bytes_ : 0,
                         /*piece=*/kind == kMessage);
   }
   absl::Status Make(Kind kind, const std::vector<uint8_t>& data,
                     Bytes* message) const {
-    return From(rank_, kind).Make(data.data(), data.size(), *mailbox_, message);
+    return From(party_.rank, kind)
+        .Make(data.data(), data.size(), *party_.mailbox, message);
   }
   void Send(Kind kind, const Bytes& message) {
-    From(rank_, kind).Send({peer_}, message, mailbox_);
+    From(party_.rank, kind).Send({peer_}, message, party_.mailbox);
   }
   absl::Status Take(Kind kind) {
     Bytes message;
-    return From(peer_, kind).Take(peer_, mailbox_, &message);
+    return From(peer_, kind).Take(peer_, party_.mailbox, &message);
   }
 
-  const int rank_;
+  const Party party_;
   const int peer_;
-  const uint32_t round_;
   const int64_t max_bytes_;
-  Mailbox* const mailbox_;
 };
 
 absl::Status CheckSizes(const std::vector<int64_t>& sizes, int ranks,
@@ -109,23 +104,23 @@ int Opponent(int rank, int ranks, int turn) {
   return circle < ranks ? circle : rank;
 }
 
-absl::Status ProbePairs(const std::vector<int64_t>& sizes, int rank, int ranks,
-                        uint32_t round, int64_t max_bytes, Mailbox* mailbox,
-                        std::vector<double>* seconds,
+absl::Status ProbePairs(const std::vector<int64_t>& sizes, const Party& party,
+                        int64_t max_bytes, std::vector<double>* seconds,
                         std::chrono::steady_clock::time_point (*now)()) {
+  const int rank = party.rank, ranks = party.ranks;
   TF_GC_RETURN_IF_ERROR(CheckSizes(sizes, ranks, max_bytes));
   seconds->assign(ranks, 0);
   for (int turn = 0; turn < Turns(ranks); ++turn) {
     const int peer = Opponent(rank, ranks, turn);
     if (peer == rank) continue;
     const std::vector<uint8_t> data(sizes[peer]);
-    Pair pair(rank, peer, round, max_bytes, mailbox);
+    Pair pair(party, peer, max_bytes);
     TF_GC_RETURN_IF_ERROR(pair.Meet());
     if (rank > peer) TF_GC_RETURN_IF_ERROR(pair.Answer());
     TF_GC_RETURN_IF_ERROR(pair.Ask(data, now, &(*seconds)[peer]));
     if (rank < peer) TF_GC_RETURN_IF_ERROR(pair.Answer());
   }
-  return mailbox->Flush();
+  return party.mailbox->Flush();
 }
 
 }  // namespace tf_gc

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "ops/collectives/mailbox.h"
+#include "ops/collectives/party.h"
 
 namespace tf_gc {
 
@@ -25,11 +25,9 @@ int Opponent(int rank, int ranks, int turn);
 // latency; longer ones come in a second transfer, which takes twice the latency
 // more and the time of its bytes.
 //
-// `round` is that of Exchange. InvalidArgument unless there is a size in 0 ...
-// max_bytes for each rank.
-absl::Status ProbePairs(const std::vector<int64_t>& sizes, int rank, int ranks,
-                        uint32_t round, int64_t max_bytes, Mailbox* mailbox,
-                        std::vector<double>* seconds,
+// InvalidArgument unless there is a size in 0 ... max_bytes for each rank.
+absl::Status ProbePairs(const std::vector<int64_t>& sizes, const Party& party,
+                        int64_t max_bytes, std::vector<double>* seconds,
                         std::chrono::steady_clock::time_point (*now)() =
                             std::chrono::steady_clock::now);
 

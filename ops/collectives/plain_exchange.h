@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "ops/collectives/mailbox.h"
+#include "ops/collectives/party.h"
 #include "ops/wire/bytes.h"
 
 namespace tf_gc {
@@ -23,22 +23,20 @@ using OwnBytes = std::function<const uint8_t*()>;
 // know how many they are. (*gathered)[r] are rank r's, with those of this rank
 // among them: `own` is called once those of the others are asked for. Where
 // ranks * max_bytes is small, at most 64 KiB, that takes log2(ranks) hops,
-// rounded up, of one message each; else one hop of ranks - 1 messages. `round`
-// is that of Exchange. No rank sends more than max_bytes: InvalidArgument where
-// it would, ResourceExhausted at the others.
-absl::Status AllGather(const OwnBytes& own, int64_t size, int rank, int ranks,
-                       uint32_t round, Mailbox* mailbox,
+// rounded up, of one message each; else one hop of ranks - 1 messages. No rank
+// sends more than max_bytes: InvalidArgument where it would, ResourceExhausted
+// at the others.
+absl::Status AllGather(const OwnBytes& own, int64_t size, const Party& party,
                        std::vector<Bytes>* gathered,
                        int64_t max_bytes = kMaxPlainBytes);
 
 // The `size` bytes of rank `root`, the same on all ranks, travel along a
 // binomial tree from there, in log2(ranks) hops rounded up; *received is what
-// all end with. `data` counts on the root alone. `round` is that of Exchange;
-// *receivers is how many ranks this one has sent to. InvalidArgument for a root
-// that is no rank; of max_bytes see AllGather.
-absl::Status Broadcast(const uint8_t* data, int64_t size, int root, int rank,
-                       int ranks, uint32_t round, Mailbox* mailbox,
-                       Bytes* received, int* receivers,
+// all end with. `data` counts on the root alone. *receivers is how many ranks
+// this one has sent to. InvalidArgument for a root that is no rank; of
+// max_bytes see AllGather.
+absl::Status Broadcast(const uint8_t* data, int64_t size, int root,
+                       const Party& party, Bytes* received, int* receivers,
                        int64_t max_bytes = kMaxPlainBytes);
 
 }  // namespace tf_gc

@@ -7,17 +7,13 @@
 namespace tf_gc {
 
 absl::Status ShardedServerAllReduce(Exchange* exchange) {
-  const int rank = exchange->rank(), ranks = exchange->ranks();
-  const Pieces own = exchange->shard(rank);
-  // In this rank's order: all start with different servers.
-  std::vector<int> peers;
-  for (int d = 1; d < ranks; ++d) peers.push_back((rank + d) % ranks);
-
+  const Pieces own = exchange->shard(exchange->rank());
+  const std::vector<int> peers = exchange->peers();
   for (const int peer : peers) {
     exchange->Expect(peer, Content::kContribution, own);
     exchange->Expect(peer, Content::kResult, exchange->shard(peer));
   }
-  exchange->hop().Prepare(exchange->layout(), rank);
+  exchange->hop().Prepare(exchange->layout(), exchange->rank());
   for (const int peer : peers) {
     for (const Piece* const piece : exchange->shard(peer)) {
       exchange->Send({peer}, Content::kContribution, *piece,

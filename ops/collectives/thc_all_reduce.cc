@@ -83,20 +83,18 @@ class ThcHop : public LaneHop<Lane> {
 
 template <typename Lane>
 absl::Status ExchangeSums(ThcBucket* bucket, const CommitCallback& commit,
-                          const Topology& topology, int rank, int ranks,
-                          uint32_t round, Mailbox* mailbox,
+                          const Topology& topology, const Party& party,
                           const kernels::ParallelFor& threads,
                           JointHop* companions, int64_t* bytes_sent) {
   // Both are written before they are read.
   const Bytes packed(
       kernels::PackedSize(bucket->padded(), bucket->table().bits));
   const Bytes sums(bucket->padded() * sizeof(Lane));
-  ThcHop<Lane> hop(bucket, packed.data(), ranks,
+  ThcHop<Lane> hop(bucket, packed.data(), party.ranks,
                    reinterpret_cast<Lane*>(sums.data()), commit, threads);
   std::vector<VariableTraffic> traffic;
-  TF_GC_RETURN_IF_ERROR(AllReduce({bucket->padded()}, topology, rank, ranks,
-                                  round, companions->With(&hop), mailbox,
-                                  &traffic));
+  TF_GC_RETURN_IF_ERROR(AllReduce({bucket->padded()}, topology, party,
+                                  companions->With(&hop), &traffic));
   *bytes_sent += traffic[0].bytes;
   return absl::OkStatus();
 }
@@ -104,14 +102,13 @@ absl::Status ExchangeSums(ThcBucket* bucket, const CommitCallback& commit,
 }  // namespace
 
 absl::Status ThcAllReduce(ThcBucket* bucket, const CommitCallback& commit,
-                          const Topology& topology, int rank, int ranks,
-                          uint32_t first_round, Mailbox* mailbox,
+                          const Topology& topology, const Party& party,
                           const kernels::ParallelFor& threads,
                           JointHop* companions, int64_t* bytes_sent) {
-  const int64_t largest_sum = ranks * bucket->table().granularity();
+  const int64_t largest_sum = party.ranks * bucket->table().granularity();
   if (largest_sum > std::numeric_limits<uint16_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "table must hold values of at most 65535 / ", ranks,
+        "table must hold values of at most 65535 / ", party.ranks,
         " workers, for the sums to fit in 16 bits, got ",
         bucket->table().granularity(), ": use a smaller granularity"));
   }
@@ -122,16 +119,17 @@ absl::Status ThcAllReduce(ThcBucket* bucket, const CommitCallback& commit,
     return statistics.data();
   };
   std::vector<Bytes> gathered;
-  TF_GC_RETURN_IF_ERROR(AllGather(measure, bucket->statistics_size(), rank,
-                                  ranks, first_round, mailbox, &gathered,
-                                  bucket->statistics_size()));
+  TF_GC_RETURN_IF_ERROR(AllGather(measure, bucket->statistics_size(), party,
+                                  &gathered, bucket->statistics_size()));
   TF_GC_RETURN_IF_ERROR(bucket->Agree(gathered));
-  *bytes_sent = (ranks - 1) * bucket->statistics_size();
+  *bytes_sent = (party.ranks - 1) * bucket->statistics_size();
   const auto exchange = largest_sum <= std::numeric_limits<uint8_t>::max()
                             ? ExchangeSums<uint8_t>
                             : ExchangeSums<uint16_t>;
-  return exchange(bucket, commit, topology, rank, ranks, first_round + 1,
-                  mailbox, threads, companions, bytes_sent);
+  Party next = party;
+  ++next.round;
+  return exchange(bucket, commit, topology, next, threads, companions,
+                  bytes_sent);
 }
 
 }  // namespace tf_gc

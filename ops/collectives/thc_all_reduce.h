@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "ops/collectives/feedback_variable.h"
 #include "ops/collectives/joint_hop.h"
-#include "ops/collectives/mailbox.h"
+#include "ops/collectives/party.h"
 #include "ops/collectives/thc_bucket.h"
 #include "ops/collectives/topology.h"
 #include "ops/kernels/parallel.h"
@@ -20,13 +20,12 @@ inline constexpr uint32_t kThcRounds = 2;
 
 // One rank's side. `commit` is called when all that a rank can find wrong in
 // the others' contributions is found, and before anything is written to the
-// variables' `reduced`. `first_round` counts the exchanges of the bucket before
-// this one, which makes kThcRounds of them; *bytes_sent are those of bodies,
-// without the companions', which travel with the sums.
+// variables' `reduced`. It takes kThcRounds rounds, the first of which is the
+// party's; *bytes_sent are those of bodies, without the companions', which
+// travel with the sums.
 // InvalidArgument where the sums of so many ranks do not fit in 16 bits.
 absl::Status ThcAllReduce(ThcBucket* bucket, const CommitCallback& commit,
-                          const Topology& topology, int rank, int ranks,
-                          uint32_t first_round, Mailbox* mailbox,
+                          const Topology& topology, const Party& party,
                           const kernels::ParallelFor& threads,
                           JointHop* companions, int64_t* bytes_sent);
 

@@ -226,10 +226,9 @@ class ThcAllReduceOp : public HopOp {
                      divisor, threads);
     Companions::Step companions;
     TF_RETURN_IF_ERROR(companions_.Read(context, divisor, &companions));
-    TF_RETURN_IF_ERROR(
-        ThcAllReduce(&bucket, buffers.commit(), topology(), session->rank,
-                     session->ranks, session->round, session->mailbox, threads,
-                     companions.hop(), &session->traffic.shared_bytes_sent));
+    TF_RETURN_IF_ERROR(ThcAllReduce(&bucket, buffers.commit(), topology(),
+                                    *session, threads, companions.hop(),
+                                    &session->traffic.shared_bytes_sent));
     companions.Count(session->ranks);
     session->traffic.exchanges = kThcRounds;
     session->traffic.AddStep(sizes, session->ranks);

@@ -54,9 +54,9 @@ absl::Status AllReduceOp::Run(tensorflow::OpKernelContext* context,
   return AllReduce(context, [&](Hop* leader) {
     Hop* const hop = companions.hop()->With(leader);
     std::vector<VariableTraffic> traffic;
-    TF_RETURN_IF_ERROR(tf_gc::AllReduce(
-        sizes, DefaultTopology(*hop, bytes, session->ranks), session->rank,
-        session->ranks, session->round, hop, session->mailbox, &traffic));
+    TF_RETURN_IF_ERROR(
+        tf_gc::AllReduce(sizes, DefaultTopology(*hop, bytes, session->ranks),
+                         *session, hop, &traffic));
     companions.Count(session->ranks);
     session->traffic.AddStep(sizes, session->ranks);
     for (size_t v = 0; v < sizes.size(); ++v) {

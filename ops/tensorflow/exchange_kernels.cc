@@ -65,9 +65,9 @@ class ExchangeAllGatherOp : public PlainExchangeOp {
     const Tensor& data = context->input(0);
     TF_RETURN_IF_ERROR(CheckVector(data, "data"));
     std::vector<Bytes> parts;
-    TF_RETURN_IF_ERROR(AllGather(
-        [&] { return BytesOf(data); }, data.NumElements(), session->rank,
-        session->ranks, session->round, session->mailbox, &parts, max_bytes()));
+    TF_RETURN_IF_ERROR(AllGather([&] { return BytesOf(data); },
+                                 data.NumElements(), *session, &parts,
+                                 max_bytes()));
     session->traffic.shared_bytes_sent =
         (session->ranks - 1) * data.NumElements();
 
@@ -98,10 +98,9 @@ class ExchangeBroadcastOp : public PlainExchangeOp {
     TF_RETURN_IF_ERROR(CheckScalar(root, "root"));
     Bytes bytes;
     int receivers = 0;
-    TF_RETURN_IF_ERROR(
-        Broadcast(BytesOf(data), data.NumElements(), root.scalar<int32_t>()(),
-                  session->rank, session->ranks, session->round,
-                  session->mailbox, &bytes, &receivers, max_bytes()));
+    TF_RETURN_IF_ERROR(Broadcast(BytesOf(data), data.NumElements(),
+                                 root.scalar<int32_t>()(), *session, &bytes,
+                                 &receivers, max_bytes()));
     session->traffic.shared_bytes_sent = receivers * bytes.size();
     Tensor* received;
     TF_RETURN_IF_ERROR(

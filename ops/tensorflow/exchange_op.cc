@@ -220,9 +220,10 @@ absl::Status ExchangeOp::RunInGroup(OpKernelContext* context,
       },
       static_cast<uint32_t>(bucket->step()), LinkMonitor::OfProcess(),
       bucket->history());
-  Session session = {transport->rank(), transport->size(),
-                     static_cast<uint32_t>(bucket->traffic().exchanges),
-                     &mailbox, Traffic(bucket->variables())};
+  Session session = {
+      {transport->rank(), transport->size(),
+       static_cast<uint32_t>(bucket->traffic().exchanges), &mailbox},
+      Traffic(bucket->variables())};
   session.traffic.exchanges = 1;
   const absl::Status status = RunWithinMemory(context, &session);
   // Before the mailbox cancels what is under way: peers learn of the error.

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "ops/collectives/mailbox.h"
+#include "ops/collectives/party.h"
 #include "ops/tensorflow/bucket.h"
 #include "tensorflow/core/framework/collective.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -14,11 +14,7 @@
 namespace tf_gc {
 
 // What one run of an op exchanges messages with.
-struct Session {
-  int rank;
-  int ranks;
-  uint32_t round;  // exchanges of the bucket that came before
-  Mailbox* mailbox;
+struct Session : Party {
   // The op adds its payload, and sets how many exchanges there were if not one;
   // messages are counted without it.
   Traffic traffic;

@@ -22,8 +22,7 @@ absl::Status HopOp::AllReduce(int64_t values, Hop* hop,
   std::vector<VariableTraffic> traffic;
   TF_RETURN_IF_ERROR(tf_gc::AllReduce(
       {values}, topology_.value_or(Topology{hop->topologies().front()}),
-      session->rank, session->ranks, session->round, hop, session->mailbox,
-      &traffic));
+      *session, hop, &traffic));
   session->traffic.shared_bytes_sent += traffic[0].bytes;
   return absl::OkStatus();
 }

@@ -75,9 +75,7 @@ class ExchangeProbeOp : public ExchangeOp {
     const std::vector<int64_t> sizes(values.data(),
                                      values.data() + values.size());
     std::vector<double> seconds;
-    TF_RETURN_IF_ERROR(ProbePairs(sizes, session->rank, session->ranks,
-                                  session->round, max_bytes_, session->mailbox,
-                                  &seconds));
+    TF_RETURN_IF_ERROR(ProbePairs(sizes, *session, max_bytes_, &seconds));
     for (int rank = 0; rank < session->ranks; ++rank) {
       if (rank == session->rank) continue;
       session->traffic.shared_bytes_sent += sizes[rank];

@@ -30,9 +30,10 @@ std::vector<absl::Status> Gather(const Data& data, InProcessNetwork* network,
   return RunRanks(ranks, network, [&](int rank) {
     Mailbox mailbox(network->transport(rank), timeout_seconds);
     std::vector<Bytes> parts;
-    const absl::Status status = AllGather(
-        [&] { return data[rank].data(); }, data[rank].size(), rank, ranks,
-        rounds.empty() ? 0 : rounds[rank], &mailbox, &parts, max_bytes);
+    const absl::Status status =
+        AllGather([&] { return data[rank].data(); }, data[rank].size(),
+                  {rank, ranks, rounds.empty() ? 0 : rounds[rank], &mailbox},
+                  &parts, max_bytes);
     for (const Bytes& part : parts) {
       (*gathered)[rank].emplace_back(part.data(), part.data() + part.size());
     }
@@ -169,7 +170,8 @@ TEST(AllGatherTest, OthersAreAskedBeforeOnesOwnIsMade) {
       return data.data();
     };
     std::vector<Bytes> parts;
-    EXPECT_FALSE(AllGather(own, 1, 0, 3, 0, &mailbox, &parts, max_bytes).ok());
+    EXPECT_FALSE(
+        AllGather(own, 1, {0, 3, 0, &mailbox}, &parts, max_bytes).ok());
     EXPECT_EQ(asked, 2);
   }
 }
@@ -179,7 +181,7 @@ TEST(AllGatherTest, MoreBytesThanAMessageCarriesAreRefused) {
   Mailbox mailbox(network.transport(0), kTimeoutSeconds);
   std::vector<Bytes> parts;
   const absl::Status status = AllGather(
-      [] { return nullptr; }, int64_t{1} << 31, 0, 1, 0, &mailbox, &parts);
+      [] { return nullptr; }, int64_t{1} << 31, {0, 1, 0, &mailbox}, &parts);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("data must have at most 2147483647 bytes"));

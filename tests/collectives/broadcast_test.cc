@@ -38,8 +38,9 @@ std::vector<Result> RunBroadcast(const std::vector<int64_t>& sizes, int root,
         const std::vector<uint8_t> data = RandomBytes(sizes[rank], rank);
         Bytes received;
         const absl::Status status =
-            Broadcast(data.data(), data.size(), root, rank, ranks, /*round=*/3,
-                      &mailbox, &received, &results[rank].receivers);
+            Broadcast(data.data(), data.size(), root,
+                      {rank, ranks, /*round=*/3, &mailbox}, &received,
+                      &results[rank].receivers);
         results[rank].received.assign(received.data(),
                                       received.data() + received.size());
         return status;
@@ -105,7 +106,7 @@ TEST(BroadcastTest, MoreBytesThanAMessageCarriesAreRefused) {
   Mailbox mailbox(network.transport(0), kTimeoutSeconds);
   Bytes received;
   int receivers;
-  EXPECT_EQ(Broadcast(nullptr, int64_t{1} << 31, 0, 0, 1, 0, &mailbox,
+  EXPECT_EQ(Broadcast(nullptr, int64_t{1} << 31, 0, {0, 1, 0, &mailbox},
                       &received, &receivers)
                 .code(),
             absl::StatusCode::kInvalidArgument);

@@ -226,8 +226,8 @@ TEST(ExactExchangeMixedTest, EachTypeTravelsAsItDoesAloneAndHasItsDivisor) {
           EXPECT_EQ(hop.codec(), Codec::kMixedFloats);
           Mailbox mailbox(network.transport(rank), kTimeoutSeconds);
           const absl::Status status =
-              AllReduce(sizes, kSharded, rank, kRanks, /*round=*/0, &hop,
-                        &mailbox, &traffic[rank]);
+              AllReduce(sizes, kSharded, {rank, kRanks, /*round=*/0, &mailbox},
+                        &hop, &traffic[rank]);
           EXPECT_THAT(bfloats, Each(Eigen::bfloat16(3 + 3 / 64.f)));
           EXPECT_THAT(floats, Each((3 + 3 * 0x1p-20f) / 2));
           EXPECT_THAT(halves, Each(Eigen::half(3 + 3 * 0x1p-10f)));

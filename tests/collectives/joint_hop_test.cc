@@ -114,8 +114,9 @@ std::vector<absl::Status> AllReduceJointly(
     EXPECT_EQ(hop == leader.get(), !with_companions);
     Mailbox mailbox(network.transport(r), kTimeoutSeconds);
     const absl::Status status =
-        AllReduce(kSizes, topology, r, ranks->size(), /*round=*/0, hop,
-                  &mailbox, &rank.traffic);
+        AllReduce(kSizes, topology,
+                  {r, static_cast<int>(ranks->size()), /*round=*/0, &mailbox},
+                  hop, &rank.traffic);
     rank.companions_traffic = joint.traffic();
     return status;
   });

@@ -31,8 +31,8 @@ std::vector<absl::Status> Probe(const std::vector<std::vector<int64_t>>& sizes,
   seconds->assign(ranks, {});
   return RunRanks(ranks, network, [&](int rank) {
     Mailbox mailbox(network->transport(rank), kTimeoutSeconds);
-    return ProbePairs(sizes[rank], rank, ranks, /*round=*/0, kMaxBytes,
-                      &mailbox, &(*seconds)[rank], Now);
+    return ProbePairs(sizes[rank], {rank, ranks, /*round=*/0, &mailbox},
+                      kMaxBytes, &(*seconds)[rank], Now);
   });
 }
 
@@ -124,9 +124,9 @@ TEST(PairProbeTest, AMessageThatIsTooLargeIsResourceExhausted) {
       RunRanks(2, &network, [&](int rank) {
         Mailbox mailbox(network.transport(rank), kTimeoutSeconds);
         std::vector<double> seconds;
-        return ProbePairs({0, rank == 0 ? 1000 : 0}, rank, 2, /*round=*/0,
-                          /*max_bytes=*/rank == 0 ? 1000 : 900, &mailbox,
-                          &seconds);
+        return ProbePairs({0, rank == 0 ? 1000 : 0},
+                          {rank, 2, /*round=*/0, &mailbox},
+                          /*max_bytes=*/rank == 0 ? 1000 : 900, &seconds);
       });
   EXPECT_TRUE(absl::IsResourceExhausted(statuses[1]));
   EXPECT_THAT(

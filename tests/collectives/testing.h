@@ -75,8 +75,9 @@ inline absl::Status AllReduce(const std::vector<int64_t>& sizes, uint32_t round,
                               const Topology& topology = kSharded) {
   Mailbox mailbox(transport, kTimeoutSeconds);
   std::vector<VariableTraffic> traffic;
-  return AllReduce(sizes, topology, transport->rank(), transport->size(), round,
-                   hop, &mailbox, &traffic);
+  return AllReduce(sizes, topology,
+                   {transport->rank(), transport->size(), round, &mailbox}, hop,
+                   &traffic);
 }
 
 inline void ExpectDataLoss(const absl::Status& status,

@@ -98,9 +98,10 @@ absl::Status RunRank(Rank* rank, const Options& options, Transport* transport) {
                    transport->size(), options.divisor, options.threads);
   int64_t bytes_sent = 0;
   JointHop companions({}, {});
-  return ThcAllReduce(&bucket, commit, options.topology, transport->rank(),
-                      transport->size(), /*first_round=*/4, &mailbox,
-                      options.threads, &companions, &bytes_sent);
+  return ThcAllReduce(
+      &bucket, commit, options.topology,
+      {transport->rank(), transport->size(), /*round=*/4, &mailbox},
+      options.threads, &companions, &bytes_sent);
 }
 
 std::vector<absl::Status> ExchangeUnderFault(

@@ -33,8 +33,8 @@ std::vector<int> TransfersOfAStep(int ranks, const Topology& topology) {
            Mailbox mailbox(network.transport(rank), Patience(kTimeoutSeconds),
                            nullptr, step, nullptr, &histories[rank]);
            std::vector<VariableTraffic> traffic;
-           return AllReduce({values}, topology, rank, ranks, step, &hop,
-                            &mailbox, &traffic);
+           return AllReduce({values}, topology, {rank, ranks, step, &mailbox},
+                            &hop, &traffic);
          })) {
       EXPECT_TRUE(status.ok()) << status;
     }

@@ -83,8 +83,8 @@ void FuzzAllGather(const uint8_t* data, size_t size, int64_t opening) {
   const std::vector<uint8_t> own = {1, 2, 3};
   std::vector<Bytes> gathered;
   const absl::Status status =
-      AllGather([&] { return own.data(); }, own.size(), /*rank=*/0, kRanks,
-                kRound, &mailbox, &gathered, kMaxBytes);
+      AllGather([&] { return own.data(); }, own.size(),
+                {/*rank=*/0, kRanks, kRound, &mailbox}, &gathered, kMaxBytes);
   if (!status.ok()) return CheckRefusal(status);
   Check(Copy(gathered[0]) == own);
   Check(Copy(gathered[1]) == Body(&data, opening));
@@ -98,9 +98,9 @@ void FuzzAllGatherOfFewBytes(const uint8_t* data, size_t size) {
   Mailbox mailbox(&transport, /*timeout_seconds=*/0);
   const std::vector<uint8_t> own = {1, 2, 3};
   std::vector<Bytes> gathered;
-  const absl::Status status =
-      AllGather([&] { return own.data(); }, own.size(), /*rank=*/0,
-                /*ranks=*/4, kRound, &mailbox, &gathered, kFewBytes);
+  const absl::Status status = AllGather(
+      [&] { return own.data(); }, own.size(),
+      {/*rank=*/0, /*ranks=*/4, kRound, &mailbox}, &gathered, kFewBytes);
   if (!status.ok()) return CheckRefusal(status);
   Check(Copy(gathered[0]) == own);
   int64_t bytes = 0;
@@ -118,7 +118,7 @@ void FuzzBroadcast(const uint8_t* data, size_t size) {
   Bytes received;
   int receivers;
   const absl::Status status =
-      Broadcast(nullptr, 0, /*root=*/2, /*rank=*/0, kRanks, kRound, &mailbox,
+      Broadcast(nullptr, 0, /*root=*/2, {/*rank=*/0, kRanks, kRound, &mailbox},
                 &received, &receivers, kMaxBytes);
   if (!status.ok()) return CheckRefusal(status);
   Check(Copy(received) == Body(&data));
