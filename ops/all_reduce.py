@@ -106,8 +106,8 @@ def exact_all_reduce(
       timeout_seconds: how long to wait for the peers; 0 waits for ever.
       statistics: int, how many gradients, the last ones, are none: they are
         summed for "MEAN", too.
-      companions: list of gradients as for `exact_all_reduce`, of a small bucket of its
-        own, which travel uncompressed in the same messages.
+      companions: list of such tensors, the gradients of another, small bucket, which travel
+        uncompressed in the same messages.
       companions_bucket: handle of that bucket, which counts their values.
       statistic_companions: int, how many companions, the last ones, are no gradients:
         they are summed for "MEAN", too.

@@ -13,8 +13,8 @@ def network_samples(name=None):
     same time share the link, so a sample is a busy interval: from when a first
     transfer is under way until none is. A transfer is under way from when it is
     asked for; its sender has it ready, as only what follows the first transfer of
-    a message counts: the first 64 bytes in buckets that measure links (see
-    `bucket`), most often all in others. So an interval takes
+    a message counts: the first 64 bytes in steps that measure links (see
+    `begin_step`), most often all in others. So an interval takes
 
         seconds = 2 latency + bytes / bandwidth
 
