@@ -63,6 +63,15 @@ class VersionsTest(absltest.TestCase):
         self.assertEqual(shown["kernels"], "OSError: no such kernels")
         self.assertEqual(shown["version"].partition(",")[0], tf_gc.__version__)
 
+    def test_a_library_that_does_not_load_is_shown_with_its_error(self):
+        program = f"import sys; sys.path[:] = {sys.path}; sys.modules['tf_gc.ops'] = None\n"
+        program += "import tf_gc; tf_gc.show_versions()"
+        result = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=False
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(_parse(result.stdout)["wire format"], "Error: .*tf_gc.ops")
+
     def test_the_launcher_shows_them_with_the_kernels_in_use(self):
         environment = {
             **os.environ,

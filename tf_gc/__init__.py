@@ -69,8 +69,9 @@ def _check_tensorflow_version():
 _check_tensorflow_version()
 
 
-# Where a name is looked for, in this order: the strategies load all the others.
-_SOURCES = ("compressors", "policy", "diloco", "traffic", "versions", "strategy")
+# Where a name is looked for, in this order: versions are shown where no other loads, and the
+# strategies load all the others.
+_SOURCES = ("versions", "compressors", "policy", "diloco", "traffic", "strategy")
 _MODULES = (
     *_SOURCES,
     "adaptive",

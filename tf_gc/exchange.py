@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
+from tf_gc import ops
+
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
@@ -191,8 +193,6 @@ class Exchange:
         Returns:
           tensor of the dtype and shape of `values`.
         """
-        from tf_gc import ops
-
         total = ops.exchange_sum(
             tf.reshape(values, [-1]), topology=topology, rows=rows, **self.arguments
         )
@@ -221,8 +221,6 @@ class Exchange:
         Returns:
           uint8 [size], uint16 where sums may take more than 8 bits.
         """
-        from tf_gc import ops
-
         lanes = tf.uint8 if self.workers * max(table) < 1 << 8 else tf.uint16
         return ops.exchange_lane_sum(
             packed,
@@ -250,8 +248,6 @@ class Exchange:
         Returns:
           uint8 [ceil(size / 8)].
         """
-        from tf_gc import ops
-
         return ops.exchange_sign_merge(
             packed, size, seed, topology=topology, rows=rows, **self.arguments
         )
@@ -266,8 +262,6 @@ class Exchange:
         Returns:
           uint8 [ceil(size / 8)].
         """
-        from tf_gc import ops
-
         return ops.exchange_sign_majority(packed, size, **self.arguments)
 
     def cascading_sign(self, values: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -280,8 +274,6 @@ class Exchange:
         Returns:
           float32 [n], the same on all workers.
         """
-        from tf_gc import ops
-
         return ops.exchange_cascading_sign(values, seed, **self.arguments)
 
     def all_gather(self, values: tf.Tensor) -> tf.Tensor:
@@ -330,8 +322,6 @@ class Exchange:
 
         It has the limit of `all_gather_unequal`.
         """
-        from tf_gc import ops
-
         data = ops.exchange_broadcast(
             to_bytes(values), tf.cast(root, tf.int32), max_bytes=self._max_bytes, **self.arguments
         )
@@ -343,8 +333,6 @@ class Exchange:
 
     def write(self, slot: str, values: tf.Tensor) -> None:
         """Writes float32 [n] to a slot, but where a gradient, or a value itself, is not finite."""
-        from tf_gc import ops
-
         handles = [variable.handle for variable in self.slots[slot]]
         ops.store_residuals(values, handles, self.finite)
 
@@ -354,14 +342,10 @@ class Exchange:
         Args:
           total: float32 [n], or slices of it, the sum of what is delivered.
         """
-        from tf_gc import ops
-
         finite = self.finite & ops.all_finite(total, self.sizes)
         return dataclasses.replace(self, finite=finite)
 
     def _all_gather_bytes(self, data, max_bytes=None):
-        from tf_gc import ops
-
         if max_bytes is None:
             max_bytes = self._max_bytes
         return ops.exchange_all_gather(data, max_bytes=max_bytes, **self.arguments)

@@ -5,7 +5,7 @@ from typing import Literal
 
 import tensorflow as tf
 
-from tf_gc import checks, schedules
+from tf_gc import checks, ops, schedules
 from tf_gc.compressors import scales, sparse
 from tf_gc.compressors.fused import FusedCompressor
 
@@ -62,8 +62,6 @@ class ARTopK(FusedCompressor):
         checks.choice("topology", self.topology, ("ring", "tree", "sharded"))
 
     def reduce(self, values, exchange):
-        from tf_gc import ops
-
         count = sparse.count(self.ratio, exchange.size, exchange.step)
         if self.selection == "staleness":
             root = self.root(exchange)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from tf_gc import checks
+from tf_gc import checks, ops
 from tf_gc.compressors.compressor import Compressor
 
 __all__ = ["EmbeddingRows"]
@@ -62,8 +62,6 @@ class EmbeddingRows(Compressor):
 
     def all_reduce(self, gradients, exchange):
         """Adds up `tf.IndexedSlices` over the workers; see `Compressor.all_reduce`."""
-        from tf_gc import ops
-
         message = ops.pack_rows(
             [tf.cast(gradient.indices, tf.int64) for gradient in gradients],
             [tf.cast(gradient.values, tf.float32) for gradient in gradients],

@@ -5,7 +5,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tf_gc import checks
+from tf_gc import checks, ops
 from tf_gc.compressors.compressor import Compressor
 from tf_gc.exchange import Exchange, from_bytes, to_bytes
 
@@ -104,8 +104,6 @@ class FusedCompressor(Compressor):
         return 1.0
 
     def all_reduce(self, gradients, exchange):
-        from tf_gc import ops
-
         residuals = exchange.residuals if self.uses_residual else []
         values, finite = ops.fuse_gradients(
             gradients, residuals, exchange.bucket, group_size=exchange.workers
@@ -147,8 +145,6 @@ def _lost_by_rounding(total, divisor, dtype):
 
 def _agree(finite, statistics, exchange):
     """Returns the exchange with what all workers say of their values, in one message each."""
-    from tf_gc import ops
-
     flags = ops.sign_pack(tf.where(finite, 1.0, -1.0))
     statistics = tf.zeros([0]) if statistics is None else statistics
     shape = [exchange.workers, *statistics.shape]

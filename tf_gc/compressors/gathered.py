@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tf_gc import ops
 from tf_gc.compressors.scales import from_units, spread
 from tf_gc.exchange import Exchange, from_bytes, received, to_bytes
 
@@ -59,7 +60,6 @@ def sum_signs(
     Returns:
       What `decode_all` does.
     """
-    from tf_gc import ops
 
     def decode(theirs, signs):
         return from_units(spread(theirs, exchange), exchange) * ops.sign_unpack(

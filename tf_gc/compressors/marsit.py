@@ -5,7 +5,7 @@ from typing import Literal
 
 import tensorflow as tf
 
-from tf_gc import checks, schedules
+from tf_gc import checks, ops, schedules
 from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
 
@@ -110,8 +110,6 @@ class Marsit(FusedCompressor):
         return total, tf.zeros_like(values)
 
     def _signs(self, values, exchange):
-        from tf_gc import ops
-
         merged = exchange.sign_merge(
             ops.sign_pack(values),
             exchange.size,

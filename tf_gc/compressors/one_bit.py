@@ -4,6 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from tf_gc import ops
 from tf_gc.compressors import gathered, scales
 from tf_gc.compressors.fused import FusedCompressor
 
@@ -29,8 +30,6 @@ class OneBit(FusedCompressor):
     shares_second_moment = True
 
     def reduce(self, values, exchange):
-        from tf_gc import ops
-
         # The other sign's values are zeros, which change no sum.
         parts = tf.maximum(values, 0.0), tf.minimum(values, 0.0)
         sums = [scales.per_variable(scales.total, part, exchange) for part in parts]

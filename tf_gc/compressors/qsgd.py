@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import tensorflow as tf
 
-from tf_gc import checks
+from tf_gc import checks, ops
 from tf_gc.compressors import gathered, scales
 from tf_gc.compressors.fused import FusedCompressor
 from tf_gc.exchange import received
@@ -59,8 +59,6 @@ class QSGD(FusedCompressor):
         checks.choice("norm", self.norm, ("l2", "max"))
 
     def reduce(self, values, exchange):
-        from tf_gc import ops
-
         bits = next(bits for bits in _BITS if 2 * self.levels < 1 << bits)
         table = tf.constant(np.arange(-self.levels, self.levels + 1) / self.levels, tf.float32)
         norms = self._norms(values, exchange)

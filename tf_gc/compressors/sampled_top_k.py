@@ -4,7 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tf_gc import checks, schedules
+from tf_gc import checks, ops, schedules
 from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
 from tf_gc.exchange import from_bytes, received, to_bytes
@@ -53,8 +53,6 @@ class SampledTopK(FusedCompressor):
         checks.integer("samples", self.samples, 1)
 
     def reduce(self, values, exchange):
-        from tf_gc import ops
-
         selected = tf.concat(
             [
                 self._select(tf.abs(part), name, exchange)

@@ -5,7 +5,7 @@ from typing import Literal
 
 import tensorflow as tf
 
-from tf_gc import checks, schedules
+from tf_gc import checks, ops, schedules
 from tf_gc.compressors import sparse
 from tf_gc.compressors.fused import FusedCompressor
 
@@ -83,8 +83,6 @@ class ScaleCom(FusedCompressor):
 
     def _select(self, values, chunks, exchange):
         """Returns where the largest magnitudes are, with one chunk after the other."""
-        from tf_gc import ops
-
         compared = sparse.to_compare(values, exchange)
         if self.strided:
             padded = tf.pad(compared, [[0, self.chunk * chunks - exchange.size]])

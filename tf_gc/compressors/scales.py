@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tf_gc import schedules
+from tf_gc import ops, schedules
 from tf_gc.exchange import Exchange
 from tf_gc.second_moments import matrix_shape
 
@@ -41,8 +41,6 @@ def from_units(magnitudes: tf.Tensor, exchange: Exchange) -> tf.Tensor:
 
 
 def _spread_units(exchange):
-    from tf_gc import ops
-
     rows = [max(1, matrix_shape(shape)[0]) for shape in exchange.shapes]
     return ops.spread_units(exchange.units, rows, exchange.sizes)
 
@@ -73,8 +71,6 @@ def max_abs(values: tf.Tensor) -> tf.Tensor:
 
 def mean_magnitudes(values: tf.Tensor, exchange: Exchange) -> tf.Tensor:
     """Returns the mean of |v| of each variable, [variables], from the values of a bucket, [n]."""
-    from tf_gc import ops
-
     return ops.mean_magnitudes(values, sizes=exchange.sizes)
 
 

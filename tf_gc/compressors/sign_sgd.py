@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar, Literal
 
-from tf_gc import schedules
+from tf_gc import ops, schedules
 from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
 
@@ -47,8 +47,6 @@ class SignSGD(FusedCompressor):
         return scales.step_size_statistics(self.step_size, values, exchange)
 
     def reduce(self, values, exchange):
-        from tf_gc import ops
-
         majority = exchange.sign_majority(ops.sign_pack(values), exchange.size)
         share = scales.spread(scales.step_size(self.step_size, exchange), exchange)
         return exchange.workers * share * ops.sign_unpack(majority, exchange.size), None

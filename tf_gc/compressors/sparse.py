@@ -4,7 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tf_gc import checks, schedules
+from tf_gc import checks, ops, schedules
 from tf_gc.compressors import scales
 from tf_gc.exchange import Exchange, from_bytes, to_bytes
 from tf_gc.second_moments import has_statistics, matrix_shape
@@ -64,8 +64,6 @@ def top_k(
     Returns:
       Their indices, int32 [k], ascending, and k, an int32 scalar.
     """
-    from tf_gc import ops
-
     values = to_compare(values, exchange)
     indices, counts, begin = [], [], 0
     for size in exchange.sizes if per_variable else [exchange.size]:
@@ -87,8 +85,6 @@ def replace(
       after: what is made of `values` before: then nothing else needs them, and they
         are not copied.
     """
-    from tf_gc import ops
-
     with tf.control_dependencies([] if after is None else [after]):
         return ops.scatter_update(values, indices, others)
 
@@ -158,8 +154,6 @@ def broadcast_indices(select, count, size, root, exchange):
       root: int scalar, the rank of the worker that selects.
       exchange: the way to the other workers.
     """
-    from tf_gc import ops
-
     packed = tf.cond(
         tf.equal(tf.cast(root, tf.int32), exchange.rank),
         lambda: ops.pack_indices(select(), size),
@@ -180,8 +174,6 @@ def gather(selected, indices, count, exchange):
     Returns:
       float32 [n].
     """
-    from tf_gc import ops
-
     packed = ops.pack_indices(indices, exchange.size)
     messages = exchange.all_gather(tf.concat([packed, to_bytes(selected)], 0))
     packed, selected = tf.split(messages, [tf.size(packed), -1], axis=1)

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
+from tf_gc import ops
 from tf_gc.compressors import gathered, scales
 from tf_gc.compressors.fused import FusedCompressor
 
@@ -34,8 +35,6 @@ class SSDM(FusedCompressor):
     uses_residual: ClassVar[bool] = False
 
     def reduce(self, values, exchange):
-        from tf_gc import ops
-
         norms = scales.per_variable(scales.norm, values, exchange)
         bits = ops.stochastic_quantize(
             tf.math.divide_no_nan(values, scales.spread(norms, exchange)),

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
+from tf_gc import ops
 from tf_gc.compressors import gathered, scales
 from tf_gc.compressors.fused import FusedCompressor
 
@@ -35,8 +36,6 @@ class StochasticTernary(FusedCompressor):
     uses_residual: ClassVar[bool] = False
 
     def reduce(self, values, exchange):
-        from tf_gc import ops
-
         scale = scales.per_variable(scales.max_abs, values, exchange)
         ternary = ops.stochastic_ternary_quantize(
             tf.math.divide_no_nan(values, scales.spread(scale, exchange)),

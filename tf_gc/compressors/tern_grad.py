@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from tf_gc import checks
+from tf_gc import checks, ops
 from tf_gc.compressors import scales
 from tf_gc.compressors.fused import FusedCompressor
 
@@ -61,8 +61,6 @@ class TernGrad(FusedCompressor):
         return scales.per_variable(scales.max_abs, clipped, exchange)
 
     def reduce(self, values, exchange):
-        from tf_gc import ops
-
         scale = scales.spread(tf.reduce_max(exchange.statistics, axis=0), exchange)
         ternary = ops.stochastic_ternary_quantize(
             tf.math.divide_no_nan(self._clip(values, exchange), scale),

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from tf_gc import checks
+from tf_gc import checks, ops
 from tf_gc import thc as tables
 from tf_gc.compressors.compressor import Compressor
 from tf_gc.compressors.server_codecs import ServerCodecs
@@ -105,8 +105,6 @@ class UniformTHC(Compressor):
         return ServerCodecs(push, "int8", scale_is_pulled=True)
 
     def all_reduce(self, gradients, exchange):
-        from tf_gc import ops
-
         return ops.thc_all_reduce(
             gradients,
             exchange.residuals,

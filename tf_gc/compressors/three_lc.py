@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from tf_gc import schedules
+from tf_gc import ops, schedules
 from tf_gc.compressors.compressor import Compressor
 from tf_gc.compressors.server_codecs import ServerCodecs
 from tf_gc.second_moments import matrix_shape
@@ -103,8 +103,6 @@ class ThreeLC(Compressor):
         return ServerCodecs(codec, codec, self.multiplier, has_statistics=True, units=self.units)
 
     def all_reduce(self, gradients, exchange):
-        from tf_gc import ops
-
         return ops.three_lc_all_reduce(
             gradients,
             exchange.residuals,

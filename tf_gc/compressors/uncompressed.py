@@ -3,6 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
+from tf_gc import ops
 from tf_gc.compressors.compressor import Compressor
 from tf_gc.compressors.server_codecs import ServerCodecs
 
@@ -23,8 +24,6 @@ class Uncompressed(Compressor):
         return ServerCodecs("float32", "float32")
 
     def all_reduce(self, gradients, exchange):
-        from tf_gc import ops
-
         return ops.exact_all_reduce(
             gradients,
             reduce_op=exchange.reduce_op,
