@@ -104,7 +104,7 @@ class GradientReducer:
         self._retired = Traffic()  # of such buckets
         with tf.init_scope(), tf.device(device):
             self._steps = internals.ResourceVariable(np.int64(0), trainable=False)
-        self._shared = set()  # ids of variables whose compressors share second moments
+        self._with_moments = set()  # ids of variables whose compressors have second moments
         self._norm_samples = None
         self._adaptations = {}  # keys of the buckets, and whether squares are taken -> Adaptation
         self._records = collections.Counter()  # how many adaptations have asked for a file
@@ -126,7 +126,7 @@ class GradientReducer:
 
     def expects_second_moment(self, variable):
         """Whether an optimizer should not square what was reduced for a `tf.Variable`."""
-        return variable._unique_id in self._shared
+        return variable._unique_id in self._with_moments
 
     def reduce(
         self,
@@ -275,14 +275,12 @@ class GradientReducer:
 
     def _shares(self, entry, with_second_moments):
         """Whether statistics of the gradient are exchanged: where something uses them."""
-        variable = unwrap(entry.variable)
-        if not has_statistics(variable.shape):
-            return False
-        systems = _systems(entry)
-        shares = any(system.shares_second_moment for system in systems)
-        if shares:
-            self._shared.add(variable._unique_id)
-        has_units = any(system.units == "second_moment" for system in systems)
+        variable, systems = unwrap(entry.variable), _systems(entry)
+        is_matrix = has_statistics(variable.shape)
+        shares = is_matrix and any(system.shares_second_moment for system in systems)
+        has_units = is_matrix and any(system.units == "second_moment" for system in systems)
+        if shares or any(map(_has_own_second_moments, systems)):
+            self._with_moments.add(variable._unique_id)
         return has_units or (shares and with_second_moments)
 
     def _reduce_entries(self, entries, reduce_op, *options):
@@ -594,6 +592,11 @@ def _choices(entries):
     """Returns the `Choice`s of all buckets, each once."""
     known = {id(entry.choice): entry.choice for entry in entries if entry.choice is not None}
     return list(known.values())
+
+
+def _has_own_second_moments(compressor):
+    """Whether optimizers get second moments from a compressor itself, of variables of any shape."""
+    return type(compressor).second_moments is not Compressor.second_moments
 
 
 def _uses_first_moment(entry):

@@ -740,6 +740,21 @@ class OptimizerTest(parameterized.TestCase):
         result = _cluster(True).run(programs.train, tf_gc.THC(), 2, "Adam", "legacy")[0]
         self.assertEqual(result["warnings"], [])
 
+    @parameterized.product(
+        compressor=[tf_gc.OneBitAdam(1), tf_gc.ZeroOneAdam()],
+        arguments=[
+            {"optimizers": "legacy"},
+            {"rewrite": True},
+            {"name": "Adamax"},
+            {"name": "RMSprop", "centered": True},
+        ],
+    )
+    def test_so_do_systems_with_second_moments_of_their_own(self, compressor, arguments):
+        result = _cluster(True).run(programs.train, compressor, 2, **arguments)[0]
+        [warning] = result["warnings"]
+        self.assertIn("squar", warning)
+        self.assertIn("use tf_keras.optimizers.", warning)
+
     @parameterized.parameters("Adagrad", "Ftrl")
     def test_a_warning_names_an_optimizer_that_there_is(self, name):
         result = _cluster(True).run(programs.train, tf_gc.ThreeLC(), 2, name, "legacy")[0]
