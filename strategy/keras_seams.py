@@ -109,7 +109,7 @@ def _reduce_with_strategy(reduction):
         reduced = strategy.reduce_gradients(
             _with_paths(grads_and_vars, optimizer),
             with_second_moments=squares,
-            momentum=_momentum(optimizer) if squares else 0.0,
+            momentum=_momentum(optimizer) if squares else None,
             first_moments=second_moments.first_moments(optimizer, variables) if squares else None,
         )
         reduced = [(g, v) for (g, _), v in zip(reduced, variables, strict=True)]
@@ -132,14 +132,17 @@ def _all_or_none(grads_and_vars):
 
 
 def _momentum(optimizer):
-    """Returns beta of the momentum m <- beta m + (1 - beta) g along which an optimizer steps."""
-    beta = getattr(optimizer, "beta_1", 0.0)
+    """Returns beta of the momentum m <- beta m + (1 - beta) g along which an optimizer steps.
+
+    None where that is not known.
+    """
+    beta = getattr(optimizer, "beta_1", None)
     # Nadam steps along the gradient itself, too, and ScheduleFreeAdamW along nothing else: its
     # beta_1 interpolates between variables. Muon, which has two momenta, has no beta_1.
     others = {"Nadam", "ScheduleFreeAdamW"}
     is_other = any(owner.__name__ in others for owner in type(optimizer).__mro__)
     steps_along_it = not is_other and isinstance(beta, numbers.Real)  # a tensor has no value yet
-    return float(beta) if steps_along_it else 0.0
+    return float(beta) if steps_along_it else None
 
 
 def _aggregate_with_strategy(aggregate):

@@ -135,7 +135,7 @@ class GradientReducer:
         reduce_op,
         counter,
         with_second_moments=False,
-        momentum=0.0,
+        momentum=None,
         first_moments=None,
     ):
         """Returns the reduced gradients, on the worker's CPU.
@@ -149,7 +149,7 @@ class GradientReducer:
             of the optimizer's, whether it has a gradient this time or not.
           with_second_moments: whether reduced gradients get second moments, where
             their compressors share them: the optimizer squares gradients.
-          momentum: the optimizer's (`Compressor.for_optimizer`).
+          momentum: the optimizer's, or None (`Compressor.for_optimizer`).
           first_moments: the optimizer's m of each variable, or None, and their weight; None if
             it has none.
         """
