@@ -134,8 +134,10 @@ def _all_or_none(grads_and_vars):
 def _momentum(optimizer):
     """Returns beta of the momentum m <- beta m + (1 - beta) g along which an optimizer steps.
 
-    None where that is not known.
+    None where that is not known; 0 where it is of clipped sums.
     """
+    if second_moments.clips_sums(optimizer):
+        return 0.0
     beta = getattr(optimizer, "beta_1", None)
     # Nadam steps along the gradient itself, too, and ScheduleFreeAdamW along nothing else: its
     # beta_1 interpolates between variables. Muon, which has two momenta, has no beta_1.

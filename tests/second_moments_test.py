@@ -593,6 +593,22 @@ class OptimizerTest(parameterized.TestCase):
         )
         np.testing.assert_equal(by_itself, told)
 
+    @parameterized.parameters("clipnorm", "global_clipnorm", "clipvalue")
+    def test_nothing_is_predicted_where_tf_keras_clips_what_was_reduced(self, clipping):
+        by_itself, told = (
+            _cluster(True).run(programs.train, compressor, 3, **{clipping: 1.0})[0]["variables"]
+            for compressor in (
+                tf_gc.EFSignSGD(),
+                tf_gc.EFSignSGD(units="second_moment", prediction=0.0),
+            )
+        )
+        np.testing.assert_equal(by_itself, told)
+
+    def test_momentum_in_one_bit_is_refused_where_tf_keras_clips_what_was_reduced(self):
+        message = "beta_1 must be .* clip each worker's own gradients.* got 0.9"
+        with self.assertRaisesRegex(Exception, message):
+            _cluster(True).run(programs.train, tf_gc.OneBitAdam(2), 3, clipnorm=1.0)
+
     @parameterized.parameters(False, True)
     def test_momentum_in_one_bit_is_refused_with_an_optimizer_that_has_none(self, legacy_keras):
         with self.assertRaisesRegex(Exception, "beta_1 must be .* 0.0.* got 0.9"):
