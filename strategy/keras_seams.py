@@ -102,7 +102,8 @@ def _reduce_with_strategy(reduction):
             return reduction(optimizer, grads_and_vars)
         grads_and_vars = list(grads_and_vars)
         is_scaled = getattr(optimizer, "_is_wrapped_by_loss_scale_optimizer", False)  # of tf_keras
-        if is_scaled and strategy.num_replicas_in_sync > 1:
+        may_skip = getattr(optimizer, "_tf_gc_may_skip", is_scaled)
+        if may_skip and strategy.num_replicas_in_sync > 1:
             grads_and_vars = _all_or_none(grads_and_vars)
         squares = second_moments.are_used_by(optimizer)
         variables = [variable for _, variable in grads_and_vars]
@@ -129,6 +130,16 @@ def _all_or_none(grads_and_vars):
     finite = tf.reduce_all([True, *(tf.reduce_all(tf.math.is_finite(v)) for v in dense)])
     factor = tf.where(_on_all_workers(finite), 1.0, math.nan)
     return [(g if g is None else times(g, factor), v) for g, v in grads_and_vars]
+
+
+def _note_whether_it_may_skip(apply_gradients):
+    """For tf_keras's loss scaling, which with a static scale applies what is not finite, too."""
+
+    def apply(scaling, *args, **kwargs):
+        scaling.inner_optimizer._tf_gc_may_skip = scaling.dynamic
+        return apply_gradients(scaling, *args, **kwargs)
+
+    return apply
 
 
 def _momentum(optimizer):
@@ -611,6 +622,15 @@ _SEAMS = (
         None,
         "_is_all_finite",
         _check_all_that_train_locally,
+    ),
+    *(  # tf_keras 2.17 to 2.21
+        (
+            "tf_keras.src.mixed_precision.loss_scale_optimizer",
+            name,
+            "apply_gradients",
+            _note_whether_it_may_skip,
+        )
+        for name in ("LossScaleOptimizer", "LossScaleOptimizerV3")
     ),
     (  # Keras 3.2 to 3.15
         "keras.src.backend.tensorflow.core",
