@@ -102,14 +102,15 @@ def _reduce_with_strategy(reduction):
             return reduction(optimizer, grads_and_vars)
         grads_and_vars = list(grads_and_vars)
         is_scaled = getattr(optimizer, "_is_wrapped_by_loss_scale_optimizer", False)  # of tf_keras
-        if is_scaled and strategy.num_replicas_in_sync > 1:
+        may_skip = getattr(optimizer, "_tf_gc_may_skip", is_scaled)
+        if may_skip and strategy.num_replicas_in_sync > 1:
             grads_and_vars = _all_or_none(grads_and_vars)
         squares = second_moments.are_used_by(optimizer)
         variables = [variable for _, variable in grads_and_vars]
         reduced = strategy.reduce_gradients(
             _with_paths(grads_and_vars, optimizer),
             with_second_moments=squares,
-            momentum=_momentum(optimizer) if squares else 0.0,
+            momentum=_momentum(optimizer) if squares else None,
             first_moments=second_moments.first_moments(optimizer, variables) if squares else None,
         )
         reduced = [(g, v) for (g, _), v in zip(reduced, variables, strict=True)]
@@ -131,15 +132,30 @@ def _all_or_none(grads_and_vars):
     return [(g if g is None else times(g, factor), v) for g, v in grads_and_vars]
 
 
+def _note_whether_it_may_skip(apply_gradients):
+    """For tf_keras's loss scaling, which with a static scale applies what is not finite, too."""
+
+    def apply(scaling, *args, **kwargs):
+        scaling.inner_optimizer._tf_gc_may_skip = scaling.dynamic
+        return apply_gradients(scaling, *args, **kwargs)
+
+    return apply
+
+
 def _momentum(optimizer):
-    """Returns beta of the momentum m <- beta m + (1 - beta) g along which an optimizer steps."""
-    beta = getattr(optimizer, "beta_1", 0.0)
+    """Returns beta of the momentum m <- beta m + (1 - beta) g along which an optimizer steps.
+
+    None where that is not known; 0 where it is of clipped sums.
+    """
+    if second_moments.clips_sums(optimizer):
+        return 0.0
+    beta = getattr(optimizer, "beta_1", None)
     # Nadam steps along the gradient itself, too, and ScheduleFreeAdamW along nothing else: its
     # beta_1 interpolates between variables. Muon, which has two momenta, has no beta_1.
     others = {"Nadam", "ScheduleFreeAdamW"}
     is_other = any(owner.__name__ in others for owner in type(optimizer).__mro__)
     steps_along_it = not is_other and isinstance(beta, numbers.Real)  # a tensor has no value yet
-    return float(beta) if steps_along_it else 0.0
+    return float(beta) if steps_along_it else None
 
 
 def _aggregate_with_strategy(aggregate):
@@ -606,6 +622,15 @@ _SEAMS = (
         None,
         "_is_all_finite",
         _check_all_that_train_locally,
+    ),
+    *(  # tf_keras 2.17 to 2.21
+        (
+            "tf_keras.src.mixed_precision.loss_scale_optimizer",
+            name,
+            "apply_gradients",
+            _note_whether_it_may_skip,
+        )
+        for name in ("LossScaleOptimizer", "LossScaleOptimizerV3")
     ),
     (  # Keras 3.2 to 3.15
         "keras.src.backend.tensorflow.core",

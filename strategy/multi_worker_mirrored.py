@@ -184,7 +184,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         grads_and_vars: GradsAndVars,
         reduce_op: str | tf.distribute.ReduceOp = "SUM",
         with_second_moments: bool = False,
-        momentum: float = 0.0,
+        momentum: float | None = None,
         first_moments: tuple[Sequence[tf.Variable | None], tf.Tensor | float] | None = None,
     ) -> list[tuple[Gradient | None, Any]]:
         """Adds up gradients over all replicas, compressed as the policy says.
@@ -204,7 +204,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             gradients, such as Adam: it gets what it is to take in place of the
             squares of compressed ones, and what is "auto" in compressors is so.
           momentum: beta of such an optimizer's momentum, m <- beta m + (1 - beta) g,
-            in [0, 1), Adam's beta_1; for compressors with `prediction="auto"`.
+            in [0, 1), Adam's beta_1; None if that is not known. Compressors with
+            `prediction="auto"` predict by it.
           first_moments: of such an optimizer, m of each variable before this step, or
             None, in the pairs' order, and its weight, 1 - beta^t after t steps: what
             workers agree in, which their own squares do not tell.

@@ -119,7 +119,7 @@ class GradientReducer:
         self._retired = Traffic()  # of such buckets
         with tf.init_scope(), tf.device(device):
             self._steps = internals.ResourceVariable(np.int64(0), trainable=False)
-        self._shared = set()  # ids of variables whose compressors share second moments
+        self._with_moments = set()  # ids of variables whose compressors have second moments
         self._norm_samples = None
         self._adaptations = {}  # keys of the buckets, and whether squares are taken -> Adaptation
         self._records = collections.Counter()  # how many adaptations have asked for a file
@@ -141,7 +141,7 @@ class GradientReducer:
 
     def expects_second_moment(self, variable):
         """Whether an optimizer should not square what was reduced for a `tf.Variable`."""
-        return variable._unique_id in self._shared
+        return variable._unique_id in self._with_moments
 
     def reduce(
         self,
@@ -150,7 +150,7 @@ class GradientReducer:
         reduce_op,
         counter,
         with_second_moments=False,
-        momentum=0.0,
+        momentum=None,
         first_moments=None,
     ):
         """Returns the reduced gradients, on the worker's CPU.
@@ -164,7 +164,7 @@ class GradientReducer:
             of the optimizer's, whether it has a gradient this time or not.
           with_second_moments: whether reduced gradients get second moments, where
             their compressors share them: the optimizer squares gradients.
-          momentum: the optimizer's (`Compressor.for_optimizer`).
+          momentum: the optimizer's, or None (`Compressor.for_optimizer`).
           first_moments: the optimizer's m of each variable, or None, and their weight; None if
             it has none.
         """
@@ -289,14 +289,12 @@ class GradientReducer:
 
     def _shares(self, entry, with_second_moments):
         """Whether statistics of the gradient are exchanged: where something uses them."""
-        variable = unwrap(entry.variable)
-        if not has_statistics(variable.shape):
-            return False
-        systems = _systems(entry)
-        shares = any(system.shares_second_moment for system in systems)
-        if shares:
-            self._shared.add(variable._unique_id)
-        has_units = any(system.units == "second_moment" for system in systems)
+        variable, systems = unwrap(entry.variable), _systems(entry)
+        is_matrix = has_statistics(variable.shape)
+        shares = is_matrix and any(system.shares_second_moment for system in systems)
+        has_units = is_matrix and any(system.units == "second_moment" for system in systems)
+        if shares or any(map(_has_own_second_moments, systems)):
+            self._with_moments.add(variable._unique_id)
         return has_units or (shares and with_second_moments)
 
     def _reduce_entries(self, entries, step):
@@ -596,6 +594,11 @@ def _choices(entries):
     """Returns the `Choice`s of all buckets, each once."""
     known = {id(entry.choice): entry.choice for entry in entries if entry.choice is not None}
     return list(known.values())
+
+
+def _has_own_second_moments(compressor):
+    """Whether optimizers get second moments from a compressor itself, of variables of any shape."""
+    return type(compressor).second_moments is not Compressor.second_moments
 
 
 def _uses_first_moment(entry):

@@ -91,19 +91,17 @@ def scale(gradient, changed):
 def first_moments(optimizer, variables):
     """Returns the momentum m of each variable before a step, and its weight.
 
-    None without Adam's m, where the optimizer has not been built yet, with a small beta_1, and with
-    tf_keras's clipping, which comes after the reduction: m is then of other gradients. The weight
-    is 1 - beta_1^t after t steps.
+    None without Adam's m, where the optimizer has not been built yet, with a small beta_1, and
+    where the optimizer `clips_sums`. The weight is 1 - beta_1^t after t steps.
     """
     owners = {owner.__name__ for owner in type(optimizer).__mro__}
     if owners.isdisjoint(_WITH_FIRST_MOMENTS) or not getattr(optimizer, "_momentums", None):
         return None
     if isinstance(optimizer.beta_1, numbers.Real) and optimizer.beta_1 < _LEAST_BETA:
         return None
-    is_keras_3 = hasattr(optimizer, "_get_variable_index")
-    if not is_keras_3 and any(getattr(optimizer, name, None) is not None for name in _CLIPPING):
+    if clips_sums(optimizer):
         return None
-    if is_keras_3:
+    if _is_of_keras_3(optimizer):
         indices = map(optimizer._get_variable_index, variables)
     else:  # which speaks of variables that it does not know when it updates them
         indices = (optimizer._index_dict.get(optimizer._var_key(v)) for v in variables)
@@ -111,6 +109,16 @@ def first_moments(optimizer, variables):
     moments = [None if index is None else unwrap(momenta[index]) for index in indices]
     steps = tf.cast(optimizer.iterations, tf.float32)
     return moments, 1 - tf.pow(tf.cast(optimizer.beta_1, tf.float32), steps)
+
+
+def clips_sums(optimizer):
+    """Whether it is tf_keras's, and clips what was reduced: momentum is then of other gradients."""
+    clips = any(getattr(optimizer, name, None) is not None for name in _CLIPPING)
+    return clips and not _is_of_keras_3(optimizer)
+
+
+def _is_of_keras_3(optimizer):
+    return hasattr(optimizer, "_get_variable_index")
 
 
 def share_of_first_moments(workers, weight):

@@ -50,12 +50,12 @@ class _RecordTest(parameterized.TestCase):
         super().setUp()
         self.path = pathlib.Path(self.create_tempdir().full_path, "run.json")
 
-    def write(self, points=_POINTS):
+    def write(self, points=_POINTS, buckets=_BUCKETS):
         with RunRecord(
             self.path,
             workers=4,
             rank=1,
-            buckets=_BUCKETS,
+            buckets=buckets,
             candidates=_CANDIDATES,
             ratios=_RATIOS,
         ) as record:
@@ -93,6 +93,11 @@ class RunRecordTest(_RecordTest):
         self.write([_POINTS[1]._replace(choices=np.array([3, 1]))])
         self.assertEqual(read_run(self.path).points, _POINTS[1:2])
 
+    def test_a_bucket_may_have_no_value(self):
+        buckets = [Bucket("empty", 0), _BUCKETS[1]]
+        self.write(buckets=buckets)
+        self.assertEqual(read_run(self.path).buckets, buckets)
+
     def test_each_point_is_there_at_once(self):
         with RunRecord(
             self.path, workers=2, rank=0, buckets=_BUCKETS, candidates=_CANDIDATES
@@ -128,7 +133,7 @@ class RunRecordTest(_RecordTest):
         ([{**_HEADER, "workers": 0}], ":1: header has workers 0"),
         ([_without(_HEADER, "buckets")], ":1: header has no 'buckets'"),
         ([{**_HEADER, "buckets": []}], ":1: header has no buckets"),
-        ([{**_HEADER, "buckets": [{"label": "a", "values": 0}]}], ":1: header has values 0"),
+        ([{**_HEADER, "buckets": [{"label": "a", "values": -1}]}], ":1: header has values -1"),
         ([{**_HEADER, "candidates": "3LC"}], ":1: header has candidates '3LC', must be a list"),
         ([{**_HEADER, "ratios": [2.0]}], r":1: header has ratios \[2.0\]"),
         ([_POINT], ":1: header has no 'buckets'"),
@@ -255,6 +260,13 @@ class ReportTest(_RecordTest):
     )
     def test_unusual_runs_are_drawn_without_a_warning(self, points):
         self.write(points)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            code, _, errors = self.report(self.path)
+        self.assertEqual(code, 0, errors)
+
+    def test_a_run_without_values_is_drawn_without_a_warning(self):
+        self.write(buckets=[Bucket("empty", 0)] * 2)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             code, _, errors = self.report(self.path)

@@ -593,6 +593,27 @@ class OptimizerTest(parameterized.TestCase):
         )
         np.testing.assert_equal(by_itself, told)
 
+    @parameterized.parameters("clipnorm", "global_clipnorm", "clipvalue")
+    def test_nothing_is_predicted_where_tf_keras_clips_what_was_reduced(self, clipping):
+        by_itself, told = (
+            _cluster(True).run(programs.train, compressor, 3, **{clipping: 1.0})[0]["variables"]
+            for compressor in (
+                tf_gc.EFSignSGD(),
+                tf_gc.EFSignSGD(units="second_moment", prediction=0.0),
+            )
+        )
+        np.testing.assert_equal(by_itself, told)
+
+    def test_momentum_in_one_bit_is_refused_where_tf_keras_clips_what_was_reduced(self):
+        message = "beta_1 must be .* clip each worker's own gradients.* got 0.9"
+        with self.assertRaisesRegex(Exception, message):
+            _cluster(True).run(programs.train, tf_gc.OneBitAdam(2), 3, clipnorm=1.0)
+
+    @parameterized.parameters(False, True)
+    def test_momentum_in_one_bit_is_refused_with_an_optimizer_that_has_none(self, legacy_keras):
+        with self.assertRaisesRegex(Exception, "beta_1 must be .* 0.0.* got 0.9"):
+            _cluster(legacy_keras).run(programs.train, tf_gc.OneBitAdam(2), 3, beta_1=0.0)
+
     @parameterized.product(
         arguments=[
             {"amsgrad": True},
@@ -674,7 +695,8 @@ class OptimizerTest(parameterized.TestCase):
     def test_a_subclass_of_nadam_steps_along_the_gradient_too(self):
         for name in "Adam", "Nadam":
             own = type("Own", (getattr(keras.optimizers, name),), {})
-            self.assertEqual(keras_seams._momentum(own(beta_1=0.8)), 0.8 * (name == "Adam"))
+            expected = 0.8 if name == "Adam" else None
+            self.assertEqual(keras_seams._momentum(own(beta_1=0.8)), expected)
 
     @parameterized.parameters(tf_gc.OneBitAdam, tf_gc.ZeroOneAdam)
     def test_adam_in_one_bit_has_a_warm_up_of_its_own(self, compressor):
@@ -685,9 +707,10 @@ class OptimizerTest(parameterized.TestCase):
 
     def test_beta_1_is_the_optimizers(self):
         compressor = tf_gc.OneBitAdam(beta_1=0.9)
-        with self.assertRaisesRegex(ValueError, "beta_1 must be that of the optimizer.* 0.8"):
-            compressor.for_optimizer(True, 0.8)
-        for momentum in (0.9, float(np.float32(0.9)), 0.0):  # of Nadam and others it is not known
+        for momentum in (0.8, 0.0):
+            with self.assertRaisesRegex(ValueError, f"that of the optimizer, which is {momentum}"):
+                compressor.for_optimizer(True, momentum)
+        for momentum in (0.9, float(np.float32(0.9)), None):  # of Nadam and others it is not known
             self.assertIs(compressor.for_optimizer(True, momentum), compressor)
 
     @parameterized.parameters(False, True)
@@ -739,6 +762,21 @@ class OptimizerTest(parameterized.TestCase):
         self.assertIn("hand it gradients as they were reduced", warning)
         result = _cluster(True).run(programs.train, tf_gc.THC(), 2, "Adam", "legacy")[0]
         self.assertEqual(result["warnings"], [])
+
+    @parameterized.product(
+        compressor=[tf_gc.OneBitAdam(1), tf_gc.ZeroOneAdam()],
+        arguments=[
+            {"optimizers": "legacy"},
+            {"rewrite": True},
+            {"name": "Adamax"},
+            {"name": "RMSprop", "centered": True},
+        ],
+    )
+    def test_so_do_systems_with_second_moments_of_their_own(self, compressor, arguments):
+        result = _cluster(True).run(programs.train, compressor, 2, **arguments)[0]
+        [warning] = result["warnings"]
+        self.assertIn("squar", warning)
+        self.assertIn("use tf_keras.optimizers.", warning)
 
     @parameterized.parameters("Adagrad", "Ftrl")
     def test_a_warning_names_an_optimizer_that_there_is(self, name):
@@ -799,9 +837,11 @@ class MomentumTest(absltest.TestCase):
         for optimizer, expected in (
             (optimizers.Adam(beta_1=0.8), 0.8),
             (optimizers.AdamW(), 0.9),
-            (optimizers.Adam(beta_1=tf.constant(0.8)), 0.0),
-            (optimizers.Nadam(), 0.0),
-            (optimizers.RMSprop(momentum=0.5), 0.0),
+            (optimizers.Adam(beta_1=0.0), 0.0),
+            (optimizers.Adam(clipnorm=1.0), 0.9),  # each worker's own gradients
+            (optimizers.Adam(beta_1=tf.constant(0.8)), None),
+            (optimizers.Nadam(), None),
+            (optimizers.RMSprop(momentum=0.5), None),
         ):
             self.assertEqual(keras_seams._momentum(optimizer), expected, type(optimizer).__name__)
 
@@ -809,7 +849,7 @@ class MomentumTest(absltest.TestCase):
         for name in "Muon", "ScheduleFreeAdamW":
             if hasattr(keras.optimizers, name):
                 optimizer = getattr(keras.optimizers, name)()
-                self.assertEqual(keras_seams._momentum(optimizer), 0.0, name)
+                self.assertIsNone(keras_seams._momentum(optimizer), name)
 
     def test_momentum_of_a_small_beta_is_not_what_workers_agree_in(self):
         variable = keras.Variable(np.ones([4, 8], np.float32))

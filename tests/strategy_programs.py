@@ -482,7 +482,7 @@ def fit_with_an_overflow(compression, bad_rank, optimizer="SGD"):
     }
 
 
-def overflow_of_another_variable(compression, legacy):
+def overflow_of_another_variable(compression, legacy, **scale):
     """tf_keras's loss scaling; worker 1's gradient of the first of two variables overflows.
 
     Returns the second variable and this worker's residual of it, before that step and after it.
@@ -492,7 +492,7 @@ def overflow_of_another_variable(compression, legacy):
     optimizers = keras.optimizers.legacy if legacy else keras.optimizers
     with strategy.scope():
         variables = [tf.Variable(tf.zeros(_SHAPE), name=name) for name in ("a", "b")]
-        optimizer = keras.mixed_precision.LossScaleOptimizer(optimizers.SGD(0.1))
+        optimizer = keras.mixed_precision.LossScaleOptimizer(optimizers.SGD(0.1), **scale)
 
     @tf.function
     def step(gradients):

@@ -421,6 +421,19 @@ class KerasTest(parameterized.TestCase):
                 np.testing.assert_array_equal(value_after, value_before)
 
     @parameterized.parameters(False, True)
+    def test_a_static_loss_scale_harms_no_other_variable(self, legacy_optimizer):
+        for before, after in shared_cluster(2, **_LEGACY_KERAS).run(
+            programs.overflow_of_another_variable,
+            tf_gc.ARTopK(0.1),
+            legacy_optimizer,
+            dynamic=False,
+            initial_scale=128.0,
+        ):
+            for value_before, value_after in zip(before, after, strict=True):
+                self.assertTrue(np.isfinite(value_after).all())
+                self.assertTrue((value_after != value_before).any())
+
+    @parameterized.parameters(False, True)
     def test_an_overflow_on_one_worker_skips_the_step_on_all(self, legacy_keras):
         cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
         result = one(cluster.run(programs.fit_with_an_overflow, tf_gc.ThreeLC(), 1))

@@ -159,7 +159,7 @@ def read_run(path: str | os.PathLike) -> Run:
 
 def _parse_header(fields):
     buckets = [
-        Bucket(_text(bucket, "label"), _integer(bucket, "values", 1))
+        Bucket(_text(bucket, "label"), _integer(bucket, "values", 0))
         for bucket in _list(fields, "buckets")
     ]
     candidates = _list(fields, "candidates")

@@ -72,14 +72,15 @@ class Compressor(abc.ABC):
         """Returns the shapes of a variable's slots, by name; all are zero at first."""
         return {"residual": shape} if self.uses_residual else {}
 
-    def for_optimizer(self, squares: bool, momentum: float) -> "Compressor":
+    def for_optimizer(self, squares: bool, momentum: float | None) -> "Compressor":
         """Returns what takes its place for gradients of an optimizer.
 
         What is "auto" stays so, and counts as in the paper, where nothing is to change.
 
         Args:
           squares: whether it divides by the root of squared gradients, as Adam does.
-          momentum: beta of its momentum m <- beta m + (1 - beta) g; 0 if it has none.
+          momentum: beta of its momentum m <- beta m + (1 - beta) g; 0 if it has none,
+            None if that is not known.
         """
         del momentum
         if not squares or self.units != "auto":

@@ -50,7 +50,7 @@ class FusedCompressor(Compressor):
         chosen = super().for_optimizer(squares, momentum)
         if not squares or self.prediction != "auto":
             return chosen
-        return dataclasses.replace(chosen, prediction=momentum)
+        return dataclasses.replace(chosen, prediction=momentum or 0.0)
 
     @property
     def predicts(self) -> bool:

@@ -72,9 +72,15 @@ class OneBitAdam(FusedCompressor):
                 f"start_step must be 0 with an optimizer that squares gradients, got "
                 f"{self.start_step}: the second moment is learnt in a warm-up of its own"
             )
-        if squares and momentum and not math.isclose(momentum, self.beta_1, rel_tol=1e-6):
+        is_known = squares and momentum is not None
+        if is_known and not math.isclose(momentum, self.beta_1, rel_tol=1e-6):
+            clipping = (
+                " (as with tf_keras's clipping of sums: clip each worker's own gradients, as "
+                "Keras 3 does)"
+            )
             raise ValueError(
-                f"beta_1 must be that of the optimizer, which is {momentum}, got {self.beta_1}"
+                f"beta_1 must be that of the optimizer, which is {momentum}"
+                f"{'' if momentum else clipping}, got {self.beta_1}"
             )
         return super().for_optimizer(squares, momentum)
 

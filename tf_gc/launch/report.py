@@ -76,7 +76,7 @@ def value_shares(run: Run) -> np.ndarray:
     values = np.array([bucket.values for bucket in run.buckets], float)
     shares = np.zeros([len(run.points), len(run.candidates)])
     for row, point in zip(shares, run.points, strict=True):
-        np.add.at(row, list(point.choices), values / values.sum())
+        np.add.at(row, list(point.choices), values / max(1, values.sum()))
     return shares
 
 
