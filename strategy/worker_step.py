@@ -10,6 +10,7 @@ step's copy from whoever calls it, at the time of the call.
 """
 
 import contextlib
+import functools
 
 import tensorflow as tf
 from tf_gc.strategy import message_pieces
@@ -144,37 +145,41 @@ def mark_update(servers):
     setattr(tf.compat.v1.get_default_graph(), _UPDATE, frozenset(servers))
 
 
+def _in_each_call(dtype):
+    """Has a function, which returns a scalar, asked anew in each call of what asks it.
+
+    That may be a function that was traced in another step, and that this step calls. It gets what
+    the function returns in the graph of the caller.
+    """
+
+    def decorate(function):
+        @functools.wraps(function)
+        def called(*args):
+            graph = _outside_of_control_flow(tf.compat.v1.get_default_graph(), until=_STEP)
+            is_inner = isinstance(graph, internals.FuncGraph) and not hasattr(graph, _STEP)
+            if tf.executing_eagerly() or not is_inner:
+                return function(*args)
+            return internals.capture_in_each_call(
+                graph, lambda: called(*args), dtype, key=(function, *args)
+            )
+
+        return called
+
+    return decorate
+
+
+@_in_each_call(tf.resource)
 def model_of(server):
-    """Returns the handle of the copy that the current function is to read.
-
-    In a function that the step calls, this stands for the copy of its caller.
-    """
-    return _of_step("model", server, tf.resource, server.own_model)
+    """Returns the handle of the copy that the current function is to read."""
+    step = current_step()
+    return step.model(server) if step is not None else server.own_copy()[0]
 
 
+@_in_each_call(tf.int64)
 def updates_of(server):
-    """Returns the number of updates that the step's copy has seen, an int64 scalar.
-
-    In a function that the step calls, this stands for the number of its caller.
-    """
-    return _of_step("updates_of", server, tf.int64, server.own_updates)
-
-
-def _of_step(method, server, dtype, otherwise):
-    """Returns a scalar that a method of the step knows of a server, or what `otherwise` does.
-
-    A function that a step calls asks for it anew in each call.
-    """
-    graph = _outside_of_control_flow(tf.compat.v1.get_default_graph(), until=_STEP)
-    if hasattr(graph, _STEP):
-        return getattr(getattr(graph, _STEP), method)(server)
-    if tf.executing_eagerly() or not isinstance(graph, internals.FuncGraph):
-        return otherwise()
-    return graph.capture_call_time_value(
-        lambda: _of_step(method, server, dtype, otherwise),
-        tf.TensorSpec([], dtype),
-        key=(_STEP, method, server.name),
-    )
+    """Returns the number of updates that the copy has seen, an int64 scalar."""
+    step = current_step()
+    return step.updates_of(server) if step is not None else server.own_copy()[1]
 
 
 def on_worker():

@@ -25,6 +25,7 @@ from absl import logging
 from tensorflow.python.framework import op_callbacks
 from tf_gc.strategy import message_pieces, parameter_server, pulled_variable, second_moments
 from tf_gc.strategy import tensorflow_internals as internals
+from tf_gc.strategy.server_variables import ServerVariables
 
 import tf_gc
 from tests import server_clusters
@@ -188,21 +189,52 @@ class InnerFunctionLoop(Loop):
         self.strategy.push_gradients([(gradient, self.variables[0])], self._update)
         return read
 
+    def _call(self, gradient):
+        return self._inner(gradient)
+
     def _push(self, gradients, delay):
         del delay  # a number, or None: the function is traced for each
-        read = self.strategy.run(self._inner, args=gradients)
+        read = self.strategy.run(self._call, args=gradients)
         return [self.strategy.experimental_local_results(read)[0]]
 
 
-def push_in_an_inner_function(count, is_in_turn, **kwargs):
+class InnerFunctionInConditionsLoop(InnerFunctionLoop):
+    """Whose steps call the inner function in a condition, in a function, in a condition."""
+
+    @tf.function
+    def _call(self, gradient):
+        always = tf.reduce_all(tf.equal(gradient, gradient))
+
+        @tf.function
+        def call():
+            return tf.cond(always, lambda: self._inner(gradient), lambda: tf.zeros(_SHAPE))
+
+        return tf.cond(always, call, lambda: tf.zeros(_SHAPE))
+
+
+def push_in_an_inner_function(count, is_in_turn, loop=InnerFunctionLoop, **kwargs):
     """Pushes ones, from steps of two traces in turn; returns what was read, and the values."""
-    loop = InnerFunctionLoop(**kwargs)
+    loop = loop(**kwargs)
     steps = []
-    for number in range(count):
-        steps.append(loop.push([np.ones(_SHAPE, np.float32)], None if number % 2 else 0.0))
-        if is_in_turn:
-            loop.coordinator.join()
-    return [float(step.fetch()[0].mean()) for step in steps], loop.values
+    own = mock.Mock(side_effect=AssertionError("a step has the copy of its worker"))
+    with mock.patch.object(ServerVariables, "own_copy", own):
+        for number in range(count):
+            steps.append(loop.push([np.ones(_SHAPE, np.float32)], None if number % 2 else 0.0))
+            if is_in_turn:
+                loop.coordinator.join()
+        return [float(step.fetch()[0].mean()) for step in steps], loop.values
+
+
+def devices_of_own_copies(workers):
+    """Returns where the copy is that a function reads which the chief, or a worker, calls."""
+    loop = Loop(compression=tf_gc.Policy())
+    (server,) = loop.strategy.extended.servers.values()
+    devices = []
+    for caller in (None, *(f"/job:worker/task:{i}" for i in range(workers))):
+        with tf.device(caller):
+            model, _ = server.own_copy()
+        devices.append(tf.DeviceSpec.from_string(model.device))
+    return [(device.job, device.task) for device in devices]
 
 
 class LoopAndRunLoop(Loop):

@@ -152,6 +152,19 @@ class PushAndPullTest(parameterized.TestCase):
         )
         np.testing.assert_allclose(values, -20, rtol=0.01)
 
+    def test_a_step_may_call_a_function_in_conditions(self):
+        read, [values] = shared_cluster(1).run(
+            *(programs.push_in_an_inner_function, 4, True),
+            loop=programs.InnerFunctionInConditionsLoop,
+            compression=tf_gc.Policy(),
+        )
+        self.assertEqual(read, [0, -1, -2, -3])
+        np.testing.assert_array_equal(values, -4)
+
+    def test_outside_of_a_step_each_process_has_a_copy_of_its_own(self):
+        devices = shared_cluster(2).run(programs.devices_of_own_copies, 2)
+        self.assertEqual(devices, [("chief", 0), ("worker", 0), ("worker", 1)])
+
     @parameterized.parameters({}, {"synchronous": True})
     def test_a_run_after_a_loop_of_runs_sees_them(self, **kwargs):
         read = shared_cluster(1).run(
