@@ -72,8 +72,9 @@ class GradientPush:
         with tf.control_dependencies([] if self._synchronous else [updated]):
             for part in parts:
                 part.settle(part.accepted if self._synchronous else ready)
-        pushed = worker_step.current_step().pushed
-        pushed.update(pulled_variable.find(v).tf_gc_entry.id for v in self._variables)
+        worker_step.note(
+            "pushed", *(pulled_variable.find(v).tf_gc_entry.id for v in self._variables)
+        )
 
     def _update(self, parts, apply):
         worker_step.mark_update(self._parts)

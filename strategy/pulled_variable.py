@@ -93,7 +93,7 @@ class PulledVariable(internals.CachingVariable):
             if server in updating:
                 return
         elif step is not None:
-            step.written.add(entry.id)
+            worker_step.note("written", entry.id)
         operation = [] if tf.executing_eagerly() else [getattr(written, "op", written)]
         with tf.control_dependencies(operation), server.scope():
             ops.publish_whole(

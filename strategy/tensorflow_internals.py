@@ -130,12 +130,20 @@ def patience(heartbeat_seconds, start_seconds):
         del eager.configure_coordination_service
 
 
-def capture_in_each_call(graph, closure, dtype, key):
-    """Returns what stands in a function's graph for closure(), a scalar, called in each call of it.
+def capture_in_each_call(graph, dtype, function, *args):
+    """Returns what stands in a function's graph for function(*args), called in each of its calls.
 
-    `capture_call_time_value` by itself has the caller capture the closure in turn, which so is
-    called when the outermost function is, and never if a condition is in between.
+    `capture_call_time_value` by itself has the caller capture it in turn: it is called when the
+    outermost function is, and never if a condition is in between.
+
+    Args:
+      graph: the `FuncGraph`.
+      dtype: of what `function` returns, a scalar in the graph of the caller.
+      function: what is called, once in each call for the same arguments.
+      args: its arguments, which are hashable.
     """
+    key = (function, *args)
+    closure = functools.partial(function, *args)
     placeholder = graph.capture_call_time_value(closure, tf.TensorSpec([], dtype), key=key)
     graph.function_captures.by_ref_external[key] = closure
     return placeholder

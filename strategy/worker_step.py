@@ -6,11 +6,11 @@ becomes the published model of each server, once. From then on the step reads
 the copy.
 
 A function that the step calls may have been traced in another step. It takes the
-step's copy from whoever calls it, at the time of the call.
+step's copy from whoever calls it, at the time of the call, and tells it then what
+it pushes and writes.
 """
 
 import contextlib
-import functools
 
 import tensorflow as tf
 from tf_gc.strategy import message_pieces
@@ -145,41 +145,36 @@ def mark_update(servers):
     setattr(tf.compat.v1.get_default_graph(), _UPDATE, frozenset(servers))
 
 
-def _in_each_call(dtype):
-    """Has a function, which returns a scalar, asked anew in each call of what asks it.
-
-    That may be a function that was traced in another step, and that this step calls. It gets what
-    the function returns in the graph of the caller.
-    """
-
-    def decorate(function):
-        @functools.wraps(function)
-        def called(*args):
-            graph = _outside_of_control_flow(tf.compat.v1.get_default_graph(), until=_STEP)
-            is_inner = isinstance(graph, internals.FuncGraph) and not hasattr(graph, _STEP)
-            if tf.executing_eagerly() or not is_inner:
-                return function(*args)
-            return internals.capture_in_each_call(
-                graph, lambda: called(*args), dtype, key=(function, *args)
-            )
-
-        return called
-
-    return decorate
-
-
-@_in_each_call(tf.resource)
 def model_of(server):
     """Returns the handle of the copy that the current function is to read."""
+    inner = _inner_function()
+    if inner is not None:
+        return internals.capture_in_each_call(inner, tf.resource, model_of, server)
     step = current_step()
     return step.model(server) if step is not None else server.own_copy()[0]
 
 
-@_in_each_call(tf.int64)
 def updates_of(server):
     """Returns the number of updates that the copy has seen, an int64 scalar."""
+    inner = _inner_function()
+    if inner is not None:
+        return internals.capture_in_each_call(inner, tf.int64, updates_of, server)
     step = current_step()
     return step.updates_of(server) if step is not None else server.own_copy()[1]
+
+
+def note(attribute, *ids):
+    """Adds ids of variables to an attribute of the current step, and of all that get here later.
+
+    Returns:
+      A scalar, as each call of a function takes one from whoever calls it.
+    """
+    step, inner = current_step(), _inner_function()
+    if step is not None:
+        getattr(step, attribute).update(ids)
+    if inner is not None:
+        internals.capture_in_each_call(inner, tf.bool, note, attribute, *ids)
+    return tf.constant(True)
 
 
 def on_worker():
@@ -192,6 +187,17 @@ def _outside_of_control_flow(graph, until=""):
     while isinstance(graph, internals.ControlFlowFuncGraph) and not hasattr(graph, until):
         graph = graph.outer_graph
     return graph
+
+
+def _inner_function():
+    """Returns the graph of the current function if it is one that steps call, or None.
+
+    It may have been traced in another step than the one that calls it.
+    """
+    if tf.executing_eagerly():
+        return None
+    graph = _outside_of_control_flow(tf.compat.v1.get_default_graph(), until=_STEP)
+    return graph if isinstance(graph, internals.FuncGraph) and not hasattr(graph, _STEP) else None
 
 
 def _enclosing(attribute):

@@ -212,6 +212,45 @@ class InnerFunctionInConditionsLoop(InnerFunctionLoop):
         return tf.cond(always, call, lambda: tf.zeros(_SHAPE))
 
 
+class ClippingInnerFunctionLoop(Loop):
+    """Whose steps write what they read after an inner function has pushed, or written.
+
+    The inner function is traced once, and the outer one twice.
+    """
+
+    @tf.function
+    def _inner(self, gradient):
+        @tf.function
+        def inmost():
+            self.strategy.push_gradients([(gradient, self.variables[0])], self._update)
+            self.variables[1].assign_add(gradient)
+
+        inmost()
+
+    def _push(self, gradients, delay):
+        del delay  # as above
+
+        def step():
+            with tf.GradientTape():
+                read = [tf.identity(variable) for variable in self.variables]
+            with tf.control_dependencies(read):
+                self._inner(gradients[0])
+            for variable in self.variables:
+                variable.assign(tf.clip_by_value(variable, -100.0, 100.0))
+            return read
+
+        return self.strategy.run(step)
+
+
+def clip_after_an_inner_function(count, **kwargs):
+    """Returns the variables after as many steps, of two traces in turn."""
+    loop = ClippingInnerFunctionLoop((_SHAPE,) * 2, **kwargs)
+    for number in range(count):
+        gradients = [np.ones(_SHAPE, np.float32)] * 2
+        loop.push(gradients, None if number % 2 else 0.0).fetch()
+    return loop.values
+
+
 def push_in_an_inner_function(count, is_in_turn, loop=InnerFunctionLoop, **kwargs):
     """Pushes ones, from steps of two traces in turn; returns what was read, and the values."""
     loop = loop(**kwargs)

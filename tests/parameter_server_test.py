@@ -186,6 +186,14 @@ class PushAndPullTest(parameterized.TestCase):
         np.testing.assert_allclose(value, -pushed, rtol=1e-6, atol=1e-6)
 
     @parameterized.parameters({}, {"synchronous": True})
+    def test_a_step_reads_what_an_inner_function_has_pushed_or_written(self, **kwargs):
+        pushed, written = shared_cluster(1).run(
+            programs.clip_after_an_inner_function, 4, compression=tf_gc.Policy(), **kwargs
+        )
+        np.testing.assert_array_equal(pushed, -4)
+        np.testing.assert_array_equal(written, 4)
+
+    @parameterized.parameters({}, {"synchronous": True})
     def test_an_update_may_write_to_a_server_without_gradients(self, **kwargs):
         servers, read = shared_cluster(1, 2).run(
             programs.updates_of_another_server, 3, compression=tf_gc.Policy(), **kwargs
