@@ -152,7 +152,9 @@ class ServerVariables:
         if not ids:
             return ids
         self._retired = by_name(self._retired + self._variable_traffic(ids))
-        channels = sorted(set().union(*(self._channels.pop(id_, ()) for id_ in ids)))
+        # A channel goes with its last variable: the others' sums wait in its round.
+        gone = set().union(*(self._channels.pop(id_, ()) for id_ in ids))
+        channels = sorted(gone.difference(*self._channels.values()))
         with tf.init_scope():
             with self.scope():
                 ops.forget_variables(self.handle, ids, channels)

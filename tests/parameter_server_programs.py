@@ -611,6 +611,22 @@ def models_in_turn(count, shape, directory, compression):
     return counted, len(known), sorted(strategy.residuals._trackable_children())
 
 
+def forget_one_of_two_in_a_round():
+    """Pushes half a round of two variables; returns what waits of one when the other is gone."""
+    loop = Loop(
+        (_SHAPE,) * 2, compression=tf_gc.Policy(), synchronous=True, replicas_to_aggregate=2
+    )
+    loop.push_all([[gaussian(0), gaussian(1)]])
+    strategy, kept = loop.strategy, pulled_variable.find(loop.variables[0])
+    del loop
+    gc.collect()
+    with strategy.scope():
+        tf.Variable(tf.zeros(_SHAPE), name="third")
+    (server,) = strategy.extended.servers.values()
+    names = [variable.name for variable in server.variables]
+    return names, strategy.residuals.total(kept.tf_gc_entry.name).numpy()
+
+
 class SecondMomentLoop(Loop):
     """Whose update also keeps what second moment the gradient of the only variable has."""
 

@@ -510,6 +510,11 @@ class SynchronousTest(parameterized.TestCase):
         )
         self.assertEqual((known, saved), (1, ["variable_0"]))
 
+    def test_a_round_of_two_variables_outlasts_one_of_them(self):
+        names, waiting = shared_cluster(1).run(programs.forget_one_of_two_in_a_round)
+        self.assertEqual(names, ["variable_0", "third"])
+        np.testing.assert_array_equal(waiting, programs.gaussian(0))
+
     def test_what_is_not_pulled_is_read_in_the_version_that_is(self):
         read = shared_cluster(2).run(
             programs.updates_that_steps_read,
