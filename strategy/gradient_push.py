@@ -15,7 +15,7 @@ class GradientPush:
     Args:
       grads_and_vars: (gradient, variable) pairs, gradients being tensors or
         `tf.IndexedSlices`.
-      channel: the optimizer's number, as each has rounds of its own.
+      channel: the number of the optimizer and these variables, which have rounds of their own.
       updates: the `tf.CriticalSection` that updates are made in.
       synchronous: whether a server adds up several pushes before an update.
       embeddings: the `EmbeddingRows` that `tf.IndexedSlices` travel by, or None.

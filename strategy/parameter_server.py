@@ -206,6 +206,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self,
         grads_and_vars: GradsAndVars,
         apply: Callable[[list[tuple[Gradient, Any]]], object],
+        optimizer: object | None = None,
     ) -> None:
         """Sends gradients to the servers, which apply them once there are enough.
 
@@ -225,6 +226,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             it does runs on the servers, once for each update. With
             `compression=None` and not synchronous, the worker calls it with its own
             gradients, and operations run where TensorFlow places them.
+          optimizer: what `apply` calls. Where several update the same variables, each
+            has rounds of its own with it.
 
         Raises:
           RuntimeError: called outside of `strategy.run` in a `tf.function`.
@@ -244,7 +247,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             raise RuntimeError(
                 "push_gradients must be called inside this strategy's run(), in a tf.function"
             )
-        replica_context.merge_call(_push if is_ours else _update, args=(pairs, apply))
+        replica_context.merge_call(_push if is_ours else _update, args=(pairs, apply, optimizer))
 
 
 def _addresses(cluster_spec):
@@ -257,8 +260,9 @@ def _addresses(cluster_spec):
     }
 
 
-def _update(strategy, pairs, apply):
+def _update(strategy, pairs, apply, optimizer):
     """Applies the sums of a worker's replicas, as TensorFlow's strategy does."""
+    del optimizer  # which has no rounds
     sums = [(sum_of_replicas(strategy, gradient), variable) for gradient, variable in pairs]
     _in_one_replica(strategy, apply)(sums)
 
@@ -274,16 +278,17 @@ def _in_one_replica(strategy, apply):
     return apply_in_replica
 
 
-def _push(strategy, pairs, apply):
+def _push(strategy, pairs, apply, optimizer):
     """Adds up a worker's replicas, and pushes the sums."""
     gradients = [sum_of_replicas(strategy, gradient) for gradient, _ in pairs]
     policy = strategy.compression or Policy()
     if policy.sparse_as_dense:
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
     variables = [variable for _, variable in pairs]
+    grads_and_vars = list(zip(gradients, variables, strict=True))
     push = GradientPush(
-        list(zip(gradients, variables, strict=True)),
-        channel=strategy.extended.channel(variables),
+        grads_and_vars,
+        channel=strategy.extended.channel(grads_and_vars, optimizer),
         updates=strategy.extended.updates,
         synchronous=strategy.synchronous,
         embeddings=policy.embeddings,
@@ -310,7 +315,8 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
         self._residuals = residuals
         self._policy = policy
         self._server_options = server_options
-        self._channels = {}  # ids of an optimizer's variables -> its number
+        # Optimizer -> its variables' ids, and whether their gradients are sparse -> number.
+        self._channels = weakref.WeakKeyDictionary()
         self._channel_numbers = itertools.count()
         self._container = containers.new(self)
         # One update after the other: an optimizer must not read what another push is about to
@@ -318,14 +324,15 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
         with tf.init_scope(), internals.placed_on("/job:ps/replica:0/task:0/device:CPU:0"):
             self.updates = tf.CriticalSection(shared_name=f"tf_gc/{self._container}")
 
-    def channel(self, variables):
-        """Returns the number of the optimizer that updates these variables."""
-        variables = [unwrap(variable) for variable in variables]
-        key = frozenset(variable._unique_id for variable in variables)
-        if key not in self._channels:
-            self._channels[key] = next(self._channel_numbers)
-            weakref.finalize(variables[0], self._channels.pop, key).atexit = False
-        return self._channels[key]
+    def channel(self, grads_and_vars, optimizer):
+        """Returns the number of an optimizer, which may be None, and these forms of gradients."""
+        channels = self._channels.setdefault(self if optimizer is None else optimizer, {})
+        forms = [(unwrap(v), isinstance(g, tf.IndexedSlices)) for g, v in grads_and_vars]
+        key = frozenset((variable._unique_id, is_sparse) for variable, is_sparse in forms)
+        if key not in channels:
+            channels[key] = next(self._channel_numbers)
+            weakref.finalize(forms[0][0], channels.pop, key).atexit = False
+        return channels[key]
 
     def _create_variable(self, next_creator, **kwargs):
         keras_seams.redirect()  # Keras may have been imported meanwhile

@@ -820,6 +820,42 @@ def push_of_two_optimizers(order, **kwargs):
     return [variable.numpy() for variable in variables]
 
 
+def push_of_optimizers_of_one_variable(package, order, **kwargs):
+    """Pushes gradients to SGD with the learning rate 1 or 10 in turn; returns the variable."""
+    sgd = importlib.import_module(package).optimizers.SGD
+    strategy = make_strategy(**kwargs)
+    with strategy.scope():
+        layer = importlib.import_module(package).layers.Dense(
+            _SHAPE[1], use_bias=False, kernel_initializer="zeros"
+        )
+        layer.build((None, _SHAPE[0]))
+        optimizers = [sgd(1.0), sgd(10.0)]
+
+    def make_step(optimizer):
+        return tf.function(
+            lambda gradient: strategy.run(
+                lambda: optimizer.apply_gradients([(gradient, layer.kernel)])
+            )
+        )
+
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    steps = [make_step(optimizer) for optimizer in optimizers]
+    for number, which in enumerate(order):
+        coordinator.schedule(steps[which], args=(tf.constant(gaussian(number)),))
+        coordinator.join()
+    return layer.kernel.numpy()
+
+
+def push_of_two_forms(order, **kwargs):
+    """Pushes ones as a tensor, or of the first row alone as it is, in turn; returns the values."""
+    loop = Loop(**kwargs)
+    ones = tf.ones(_SHAPE)
+    gradients = [ones, tf.IndexedSlices(ones[:1], tf.constant([0]), tf.constant(_SHAPE))]
+    for which in order:
+        loop.coordinator.schedule(loop._step, args=([gradients[which]], None)).fetch()
+    return loop.values[0]
+
+
 def data(seed=0, count=512):
     """Examples that a small network learns quickly."""
     rng = np.random.default_rng(seed)

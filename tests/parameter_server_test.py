@@ -560,6 +560,31 @@ class SynchronousTest(parameterized.TestCase):
             mine = [programs.gaussian([i, which]) for i, o in enumerate(order) if o == which]
             np.testing.assert_allclose(-2 * values[which], total(mine), rtol=1e-5, atol=1e-5)
 
+    @parameterized.parameters("keras", "tf_keras")
+    def test_two_optimizers_of_one_variable_have_rounds_of_their_own(self, package):
+        value = shared_cluster(1).run(
+            programs.push_of_optimizers_of_one_variable,
+            package,
+            (0, 1, 0, 1),
+            compression=tf_gc.Policy(),
+            synchronous=True,
+            replicas_to_aggregate=2,
+        )
+        first, second, third, fourth = (programs.gaussian(step) for step in range(4))
+        expected = -(first + third) / 2 - 10 * (second + fourth) / 2
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
+
+    def test_rows_and_whole_gradients_of_one_variable_have_rounds_of_their_own(self):
+        value = shared_cluster(1).run(
+            programs.push_of_two_forms,
+            (0, 1, 0, 1),
+            compression=tf_gc.Policy(),
+            synchronous=True,
+            replicas_to_aggregate=2,
+        )
+        np.testing.assert_array_equal(value[0], -2)
+        np.testing.assert_array_equal(value[1:], -1)
+
 
 class AsynchronousTest(parameterized.TestCase):
     def test_every_push_is_an_update(self):
