@@ -378,8 +378,7 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
                 self._container,
                 **self._server_options,
             )
-        with tf.init_scope():  # a variable may be made while a step is traced
-            self._residuals.retire()
+        self._residuals.retire()
         server = self.servers[variable.device]
         name = keras_seams.path_of_new(variable)
         compressor, is_left_alone = None, False

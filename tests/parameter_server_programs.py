@@ -611,6 +611,22 @@ def models_in_turn(count, shape, directory, compression):
     return counted, len(known), sorted(strategy.residuals._trackable_children())
 
 
+def names_of_models_in_turn(count):
+    """Returns what names checkpoints have with each of some models, and when all are gone."""
+    strategy = make_strategy(compression=tf_gc.ThreeLC())
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    names = []
+    gc.disable()  # it may come late
+    for _ in range(count):
+        loop = Loop(strategy=strategy, coordinator=coordinator)
+        loop.push_all([[gaussian(0)]])
+        names.append(sorted(strategy.residuals._trackable_children()))
+        del loop  # which is in cycles of references, as models are
+    gc.enable()
+    gc.collect()
+    return [*names, sorted(strategy.residuals._trackable_children())]
+
+
 def forget_one_of_two_in_a_round():
     """Pushes half a round of two variables; returns what waits of one when the other is gone."""
     loop = Loop(

@@ -510,6 +510,10 @@ class SynchronousTest(parameterized.TestCase):
         )
         self.assertEqual((known, saved), (1, ["variable_0"]))
 
+    def test_a_model_that_is_made_anew_has_the_names_of_the_one_that_is_gone(self):
+        names = shared_cluster(1).run(programs.names_of_models_in_turn, 2)
+        self.assertEqual(names, [["variable_0"], ["variable_0"], []])
+
     def test_a_round_of_two_variables_outlasts_one_of_them(self):
         names, waiting = shared_cluster(1).run(programs.forget_one_of_two_in_a_round)
         self.assertEqual(names, ["variable_0", "third"])
