@@ -332,6 +332,36 @@ def gather_rows(count, **kwargs):
     return loop.push_all([[gaussian(step)] for step in range(count)]), loop.values[0]
 
 
+class WatchedVariablesLoop(Loop):
+    """Whose steps push gradients of what the tape has watched, and then add one to it."""
+
+    def _push(self, gradients, delay):
+        del delay
+
+        def step():
+            with tf.GradientTape() as tape:
+                read = [tf.identity(variable) for variable in self.variables]
+                loss = tf.add_n(
+                    [tf.reduce_sum(g * r) for g, r in zip(gradients, read, strict=True)]
+                )
+            variables = tape.watched_variables()
+            pairs = zip(tape.gradient(loss, variables), variables, strict=True)
+            self.strategy.push_gradients(pairs, self._update)
+            for variable in variables:
+                variable.assign_add(tf.ones(_SHAPE))
+            return read
+
+        return self.strategy.run(step)
+
+
+def push_watched_variables(count, **kwargs):
+    """Returns what each step has read of two variables, of which one is left alone."""
+    loop = WatchedVariablesLoop(
+        (_SHAPE,) * 2, compression=tf_gc.Policy(rules={"variable_1": None}), **kwargs
+    )
+    return loop.push_all([[gaussian([step, i]) for i in range(2)] for step in range(count)])
+
+
 class ClippingLoop(Loop):
     """Whose steps write what they read after they have pushed."""
 

@@ -201,6 +201,15 @@ class PushAndPullTest(parameterized.TestCase):
         self.assertEqual(servers, 2)
         self.assertEqual(read, [0, 1, 2])
 
+    @parameterized.parameters({}, {"synchronous": True})
+    def test_what_a_tape_has_watched_can_be_pushed_and_written(self, **kwargs):
+        for step, read in enumerate(
+            shared_cluster(1).run(programs.push_watched_variables, 3, **kwargs)
+        ):
+            for i, value in enumerate(read):
+                pushed = sum(programs.gaussian([before, i]) for before in range(step))
+                np.testing.assert_allclose(value, step - pushed, atol=1e-5)
+
     def test_gather_nd_reads_the_copy_too(self):
         read, _ = shared_cluster(1).run(programs.gather_rows, 3, compression=tf_gc.ThreeLC(1.75))
         self.assertGreater(np.abs(read[-1][0]).max(), 0)
