@@ -151,7 +151,7 @@ class ServerVariables:
         ids = [self._dead.popleft() for _ in range(len(self._dead))]
         if not ids:
             return ids
-        self._retired = by_name(self._retired + self._variable_traffic(ids))
+        self._retired = by_name(self._retired + self._variable_traffic(ids, self._statistics()))
         # A channel goes with its last variable: the others' sums wait in its round.
         gone = set().union(*(self._channels.pop(id_, ()) for id_ in ids))
         channels = sorted(gone.difference(*self._channels.values()))
@@ -198,8 +198,10 @@ class ServerVariables:
 
     def traffic(self):
         """Returns the `ServerTraffic` of this server."""
-        totals = self.counters()
-        variables = self._retired + self._variable_traffic(list(self._variables))
+        ids = list(self._variables)
+        statistics = self._statistics()  # once: all numbers are of one moment
+        totals = _totals(statistics)
+        variables = self._retired + self._variable_traffic(ids, statistics)
         counted = {key: value for key, value in totals.items() if key in _IN_TRAFFIC}
         return ServerTraffic(
             **counted,
@@ -209,9 +211,8 @@ class ServerVariables:
             variables=variables,
         )
 
-    def _variable_traffic(self, ids):
-        """Returns the traffic of variables that are still there, a tuple."""
-        counts = self._statistics()
+    def _variable_traffic(self, ids, counts):
+        """Returns what `ServerStatistics` have of variables that are still there, a tuple."""
         traffic = {
             id_: ServerVariableTraffic(
                 self._variables[id_].name, str(self._variables[id_].compressor), *rest
