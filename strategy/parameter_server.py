@@ -97,50 +97,19 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         max_staleness: int | None = None,
         updates_per_version: int | None = None,
     ) -> None:
-        if isinstance(compression, DiLoCo):
-            raise ValueError(
-                "compression: tf_gc.DiLoCo needs workers that keep a model of their own; use "
-                "tf_gc.MultiWorkerMirroredStrategy, or give the parameter servers a compressor "
-                f"such as {compression.policy.default or 'tf_gc.ThreeLC()'}"
-            )
-        if not (variable_partitioner is None or callable(variable_partitioner)):
-            raise ValueError(
-                f"variable_partitioner must be a function, got {variable_partitioner!r}; give a "
-                "compressor as compression=..."
-            )
-        checks.boolean("synchronous", synchronous)
-        self._compression = as_policy(compression)
-        is_used = self._compression is not None or synchronous
-        of_versions = {"max_staleness": max_staleness, "updates_per_version": updates_per_version}
-        for name, value in of_versions.items():
-            if value is None:
-                continue
-            if synchronous:
-                raise ValueError(f"{name} is for synchronous=False: every round has a version")
-            if not is_used:
-                raise ValueError(
-                    f"{name} needs compression, which may be tf_gc.Policy() for values as they "
-                    "are: without, this is TensorFlow's strategy, which has no versions"
-                )
-        of_rounds = {
-            "replicas_to_aggregate": replicas_to_aggregate is not None,
-            "aggregation_fraction": aggregation_fraction != 1.0,
-        }
-        for name, is_given in of_rounds.items():
-            if is_given and not synchronous:
-                raise ValueError(f"{name} is for synchronous=True: without, each push is an update")
-        self._synchronous = synchronous
-        workers = len(cluster_resolver.cluster_spec().as_dict().get("worker", ()))
-        if replicas_to_aggregate is None:
-            replicas_to_aggregate = max(workers, 1)
-        checks.integer("replicas_to_aggregate", replicas_to_aggregate, 1)
-        checks.number(
-            "aggregation_fraction", aggregation_fraction, "in (0, 1]", lambda f: 0 < f <= 1
+        _check_arguments(
+            compression,
+            variable_partitioner,
+            synchronous,
+            replicas_to_aggregate,
+            aggregation_fraction,
+            max_staleness,
+            updates_per_version,
         )
-        if updates_per_version is not None:
-            checks.integer("updates_per_version", updates_per_version, 1)
-        if max_staleness is not None:
-            checks.integer("max_staleness", max_staleness, 0)
+        self._compression = as_policy(compression)
+        self._synchronous = synchronous
+        is_used = self._compression is not None or synchronous
+        workers = len(cluster_resolver.cluster_spec().as_dict().get("worker", ()))
         super().__init__(cluster_resolver, variable_partitioner)
         self._servers = {}  # device -> ServerVariables
         self._residuals = ServerResiduals(workers, is_used)
@@ -151,6 +120,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         summary.write_at_exit(self._summary)  # which lets go of the strategy before
         containers.clean_up(cluster_resolver.cluster_spec())
         self._compression = without_auto(self._compression, cluster_resolver.cluster_spec())
+        replicas_to_aggregate = replicas_to_aggregate or max(workers, 1)
         # Of 0.28 * 25, which is 7.000000000000001, seven.
         pushes = math.ceil(round(aggregation_fraction * replicas_to_aggregate, 9))
         extended = _Extended(
@@ -248,6 +218,55 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
                 "push_gradients must be called inside this strategy's run(), in a tf.function"
             )
         replica_context.merge_call(_push if is_ours else _update, args=(pairs, apply, optimizer))
+
+
+def _check_arguments(
+    compression,
+    variable_partitioner,
+    synchronous,
+    replicas_to_aggregate,
+    aggregation_fraction,
+    max_staleness,
+    updates_per_version,
+):
+    """Raises ValueError for what is out of range, or has no effect with the others."""
+    if isinstance(compression, DiLoCo):
+        raise ValueError(
+            "compression: tf_gc.DiLoCo needs workers that keep a model of their own; use "
+            "tf_gc.MultiWorkerMirroredStrategy, or give the parameter servers a compressor "
+            f"such as {compression.policy.default or 'tf_gc.ThreeLC()'}"
+        )
+    if not (variable_partitioner is None or callable(variable_partitioner)):
+        raise ValueError(
+            f"variable_partitioner must be a function, got {variable_partitioner!r}; give a "
+            "compressor as compression=..."
+        )
+    checks.boolean("synchronous", synchronous)
+    of_versions = (
+        ("max_staleness", max_staleness, 0),
+        ("updates_per_version", updates_per_version, 1),
+    )
+    for name, value, least in of_versions:
+        if value is None:
+            continue
+        if synchronous:
+            raise ValueError(f"{name} is for synchronous=False: every round has a version")
+        if compression is None:
+            raise ValueError(
+                f"{name} needs compression, which may be tf_gc.Policy() for values as they "
+                "are: without, this is TensorFlow's strategy, which has no versions"
+            )
+        checks.integer(name, value, least)
+    of_rounds = {
+        "replicas_to_aggregate": replicas_to_aggregate is not None,
+        "aggregation_fraction": aggregation_fraction != 1.0,
+    }
+    for name, is_given in of_rounds.items():
+        if is_given and not synchronous:
+            raise ValueError(f"{name} is for synchronous=True: without, each push is an update")
+    if replicas_to_aggregate is not None:
+        checks.integer("replicas_to_aggregate", replicas_to_aggregate, 1)
+    checks.number("aggregation_fraction", aggregation_fraction, "in (0, 1]", lambda f: 0 < f <= 1)
 
 
 def _addresses(cluster_spec):
