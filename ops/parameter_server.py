@@ -506,7 +506,7 @@ def forget_variables(server, ids, channels, name=None):
     Args:
       server: handle from `parameter_server`.
       ids: int64 vector, the variables.
-      channels: int64 vector, the channels whose optimizers have updated them.
+      channels: int64 vector, the channels that are gone with the last of their variables.
       name: Name of the op.
 
     Returns:

@@ -15,7 +15,7 @@ class GradientPush:
     Args:
       grads_and_vars: (gradient, variable) pairs, gradients being tensors or
         `tf.IndexedSlices`.
-      channel: the optimizer's number, as each has rounds of its own.
+      channel: the number of the optimizer and these variables, which have rounds of their own.
       updates: the `tf.CriticalSection` that updates are made in.
       synchronous: whether a server adds up several pushes before an update.
       embeddings: the `EmbeddingRows` that `tf.IndexedSlices` travel by, or None.
@@ -72,8 +72,9 @@ class GradientPush:
         with tf.control_dependencies([] if self._synchronous else [updated]):
             for part in parts:
                 part.settle(part.accepted if self._synchronous else ready)
-        pushed = worker_step.current_step().pushed
-        pushed.update(pulled_variable.find(v).tf_gc_entry.id for v in self._variables)
+        worker_step.note(
+            "pushed", *(pulled_variable.find(v).tf_gc_entry.id for v in self._variables)
+        )
 
     def _update(self, parts, apply):
         worker_step.mark_update(self._parts)

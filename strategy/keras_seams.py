@@ -433,7 +433,7 @@ def _push_with_apply(apply):
         grads_and_vars = list(zip(grads, variables, strict=True))
         second_moments.warn_of_unknown(optimizer, grads_and_vars)
         tf.distribute.get_strategy().push_gradients(
-            grads_and_vars, lambda reduced: apply(optimizer, *zip(*reduced, strict=True))
+            grads_and_vars, lambda reduced: apply(optimizer, *zip(*reduced, strict=True)), optimizer
         )
         return None
 
@@ -459,6 +459,7 @@ def _push_with_apply_gradients(apply_gradients):
         tf.distribute.get_strategy().push_gradients(
             grads_and_vars,
             lambda reduced: apply_gradients(optimizer, reduced, name=name, **kwargs),
+            optimizer,
         )
         return optimizer.iterations
 

@@ -97,50 +97,19 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         max_staleness: int | None = None,
         updates_per_version: int | None = None,
     ) -> None:
-        if isinstance(compression, DiLoCo):
-            raise ValueError(
-                "compression: tf_gc.DiLoCo needs workers that keep a model of their own; use "
-                "tf_gc.MultiWorkerMirroredStrategy, or give the parameter servers a compressor "
-                f"such as {compression.policy.default or 'tf_gc.ThreeLC()'}"
-            )
-        if not (variable_partitioner is None or callable(variable_partitioner)):
-            raise ValueError(
-                f"variable_partitioner must be a function, got {variable_partitioner!r}; give a "
-                "compressor as compression=..."
-            )
-        checks.boolean("synchronous", synchronous)
-        self._compression = as_policy(compression)
-        is_used = self._compression is not None or synchronous
-        of_versions = {"max_staleness": max_staleness, "updates_per_version": updates_per_version}
-        for name, value in of_versions.items():
-            if value is None:
-                continue
-            if synchronous:
-                raise ValueError(f"{name} is for synchronous=False: every round has a version")
-            if not is_used:
-                raise ValueError(
-                    f"{name} needs compression, which may be tf_gc.Policy() for values as they "
-                    "are: without, this is TensorFlow's strategy, which has no versions"
-                )
-        of_rounds = {
-            "replicas_to_aggregate": replicas_to_aggregate is not None,
-            "aggregation_fraction": aggregation_fraction != 1.0,
-        }
-        for name, is_given in of_rounds.items():
-            if is_given and not synchronous:
-                raise ValueError(f"{name} is for synchronous=True: without, each push is an update")
-        self._synchronous = synchronous
-        workers = len(cluster_resolver.cluster_spec().as_dict().get("worker", ()))
-        if replicas_to_aggregate is None:
-            replicas_to_aggregate = max(workers, 1)
-        checks.integer("replicas_to_aggregate", replicas_to_aggregate, 1)
-        checks.number(
-            "aggregation_fraction", aggregation_fraction, "in (0, 1]", lambda f: 0 < f <= 1
+        _check_arguments(
+            compression,
+            variable_partitioner,
+            synchronous,
+            replicas_to_aggregate,
+            aggregation_fraction,
+            max_staleness,
+            updates_per_version,
         )
-        if updates_per_version is not None:
-            checks.integer("updates_per_version", updates_per_version, 1)
-        if max_staleness is not None:
-            checks.integer("max_staleness", max_staleness, 0)
+        self._compression = as_policy(compression)
+        self._synchronous = synchronous
+        is_used = self._compression is not None or synchronous
+        workers = len(cluster_resolver.cluster_spec().as_dict().get("worker", ()))
         super().__init__(cluster_resolver, variable_partitioner)
         self._servers = {}  # device -> ServerVariables
         self._residuals = ServerResiduals(workers, is_used)
@@ -151,6 +120,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         summary.write_at_exit(self._summary)  # which lets go of the strategy before
         containers.clean_up(cluster_resolver.cluster_spec())
         self._compression = without_auto(self._compression, cluster_resolver.cluster_spec())
+        replicas_to_aggregate = replicas_to_aggregate or max(workers, 1)
         # Of 0.28 * 25, which is 7.000000000000001, seven.
         pushes = math.ceil(round(aggregation_fraction * replicas_to_aggregate, 9))
         extended = _Extended(
@@ -206,6 +176,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         self,
         grads_and_vars: GradsAndVars,
         apply: Callable[[list[tuple[Gradient, Any]]], object],
+        optimizer: object | None = None,
     ) -> None:
         """Sends gradients to the servers, which apply them once there are enough.
 
@@ -225,6 +196,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             it does runs on the servers, once for each update. With
             `compression=None` and not synchronous, the worker calls it with its own
             gradients, and operations run where TensorFlow places them.
+          optimizer: what `apply` calls. Where several update the same variables, each
+            has rounds of its own with it.
 
         Raises:
           RuntimeError: called outside of `strategy.run` in a `tf.function`.
@@ -244,7 +217,56 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
             raise RuntimeError(
                 "push_gradients must be called inside this strategy's run(), in a tf.function"
             )
-        replica_context.merge_call(_push if is_ours else _update, args=(pairs, apply))
+        replica_context.merge_call(_push if is_ours else _update, args=(pairs, apply, optimizer))
+
+
+def _check_arguments(
+    compression,
+    variable_partitioner,
+    synchronous,
+    replicas_to_aggregate,
+    aggregation_fraction,
+    max_staleness,
+    updates_per_version,
+):
+    """Raises ValueError for what is out of range, or has no effect with the others."""
+    if isinstance(compression, DiLoCo):
+        raise ValueError(
+            "compression: tf_gc.DiLoCo needs workers that keep a model of their own; use "
+            "tf_gc.MultiWorkerMirroredStrategy, or give the parameter servers a compressor "
+            f"such as {compression.policy.default or 'tf_gc.ThreeLC()'}"
+        )
+    if not (variable_partitioner is None or callable(variable_partitioner)):
+        raise ValueError(
+            f"variable_partitioner must be a function, got {variable_partitioner!r}; give a "
+            "compressor as compression=..."
+        )
+    checks.boolean("synchronous", synchronous)
+    of_versions = (
+        ("max_staleness", max_staleness, 0),
+        ("updates_per_version", updates_per_version, 1),
+    )
+    for name, value, least in of_versions:
+        if value is None:
+            continue
+        if synchronous:
+            raise ValueError(f"{name} is for synchronous=False: every round has a version")
+        if compression is None:
+            raise ValueError(
+                f"{name} needs compression, which may be tf_gc.Policy() for values as they "
+                "are: without, this is TensorFlow's strategy, which has no versions"
+            )
+        checks.integer(name, value, least)
+    of_rounds = {
+        "replicas_to_aggregate": replicas_to_aggregate is not None,
+        "aggregation_fraction": aggregation_fraction != 1.0,
+    }
+    for name, is_given in of_rounds.items():
+        if is_given and not synchronous:
+            raise ValueError(f"{name} is for synchronous=True: without, each push is an update")
+    if replicas_to_aggregate is not None:
+        checks.integer("replicas_to_aggregate", replicas_to_aggregate, 1)
+    checks.number("aggregation_fraction", aggregation_fraction, "in (0, 1]", lambda f: 0 < f <= 1)
 
 
 def _addresses(cluster_spec):
@@ -257,8 +279,9 @@ def _addresses(cluster_spec):
     }
 
 
-def _update(strategy, pairs, apply):
+def _update(strategy, pairs, apply, optimizer):
     """Applies the sums of a worker's replicas, as TensorFlow's strategy does."""
+    del optimizer  # which has no rounds
     sums = [(sum_of_replicas(strategy, gradient), variable) for gradient, variable in pairs]
     _in_one_replica(strategy, apply)(sums)
 
@@ -274,16 +297,17 @@ def _in_one_replica(strategy, apply):
     return apply_in_replica
 
 
-def _push(strategy, pairs, apply):
+def _push(strategy, pairs, apply, optimizer):
     """Adds up a worker's replicas, and pushes the sums."""
     gradients = [sum_of_replicas(strategy, gradient) for gradient, _ in pairs]
     policy = strategy.compression or Policy()
     if policy.sparse_as_dense:
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
     variables = [variable for _, variable in pairs]
+    grads_and_vars = list(zip(gradients, variables, strict=True))
     push = GradientPush(
-        list(zip(gradients, variables, strict=True)),
-        channel=strategy.extended.channel(variables),
+        grads_and_vars,
+        channel=strategy.extended.channel(grads_and_vars, optimizer),
         updates=strategy.extended.updates,
         synchronous=strategy.synchronous,
         embeddings=policy.embeddings,
@@ -310,7 +334,8 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
         self._residuals = residuals
         self._policy = policy
         self._server_options = server_options
-        self._channels = {}  # ids of an optimizer's variables -> its number
+        # Optimizer -> its variables' ids, and whether their gradients are sparse -> number.
+        self._channels = weakref.WeakKeyDictionary()
         self._channel_numbers = itertools.count()
         self._container = containers.new(self)
         # One update after the other: an optimizer must not read what another push is about to
@@ -318,14 +343,15 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
         with tf.init_scope(), internals.placed_on("/job:ps/replica:0/task:0/device:CPU:0"):
             self.updates = tf.CriticalSection(shared_name=f"tf_gc/{self._container}")
 
-    def channel(self, variables):
-        """Returns the number of the optimizer that updates these variables."""
-        variables = [unwrap(variable) for variable in variables]
-        key = frozenset(variable._unique_id for variable in variables)
-        if key not in self._channels:
-            self._channels[key] = next(self._channel_numbers)
-            weakref.finalize(variables[0], self._channels.pop, key).atexit = False
-        return self._channels[key]
+    def channel(self, grads_and_vars, optimizer):
+        """Returns the number of an optimizer, which may be None, and these forms of gradients."""
+        channels = self._channels.setdefault(self if optimizer is None else optimizer, {})
+        forms = [(unwrap(v), isinstance(g, tf.IndexedSlices)) for g, v in grads_and_vars]
+        key = frozenset((variable._unique_id, is_sparse) for variable, is_sparse in forms)
+        if key not in channels:
+            channels[key] = next(self._channel_numbers)
+            weakref.finalize(forms[0][0], channels.pop, key).atexit = False
+        return channels[key]
 
     def _create_variable(self, next_creator, **kwargs):
         keras_seams.redirect()  # Keras may have been imported meanwhile
@@ -371,8 +397,7 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
                 self._container,
                 **self._server_options,
             )
-        with tf.init_scope():  # a variable may be made while a step is traced
-            self._residuals.retire()
+        self._residuals.retire()
         server = self.servers[variable.device]
         name = keras_seams.path_of_new(variable)
         compressor, is_left_alone = None, False

@@ -1,6 +1,7 @@
 """Variables that live on a parameter server, and that training steps read from a copy."""
 
 import functools
+import weakref
 
 import tensorflow as tf
 from tf_gc.strategy import tensorflow_internals as internals
@@ -28,6 +29,9 @@ _WRITES = (
 )
 
 
+_pulled = weakref.WeakValueDictionary()  # the server's variable's _unique_id -> PulledVariable
+
+
 class PulledVariable(internals.CachingVariable):
     """A server's variable, of which a step under a gradient tape reads the worker's copy.
 
@@ -46,6 +50,7 @@ class PulledVariable(internals.CachingVariable):
         super().__init__(variable)
         self.tf_gc_server = server
         self.tf_gc_entry = entry
+        _pulled[variable._unique_id] = self
 
     def value(self):
         return self._read_copy() if self._is_copied() else super().value()
@@ -93,7 +98,7 @@ class PulledVariable(internals.CachingVariable):
             if server in updating:
                 return
         elif step is not None:
-            step.written.add(entry.id)
+            worker_step.note("written", entry.id)
         operation = [] if tf.executing_eagerly() else [getattr(written, "op", written)]
         with tf.control_dependencies(operation), server.scope():
             ops.publish_whole(
@@ -131,7 +136,7 @@ class PulledVariable(internals.CachingVariable):
             copy = self._copy()
             value = _link(copy, tf.zeros([0], tf.int64), self._v.handle, "TfGcRead")
             value.set_shape(entry.shape)
-        internals.variable_accessed(self._v)
+        internals.variable_accessed(self)
         internals.record_operation(
             "ReadVariableOp", [value], [self._v.handle], backward_function=lambda dy: [dy]
         )
@@ -145,7 +150,7 @@ class PulledVariable(internals.CachingVariable):
             rows = tf.gather(self._copy(), indices)
             value = _link(rows, indices, self._v.handle, "TfGcGather")
             value.set_shape(rows.shape)
-        internals.variable_accessed(self._v)
+        internals.variable_accessed(self)
         internals.record_operation(
             "ResourceGather",
             [value],
@@ -186,11 +191,11 @@ class ReplicatedVariable(internals.AggregatingVariable):
 
 
 def find(variable):
-    """Returns the `PulledVariable` in a variable of Keras or of several replicas, or None."""
-    variable = variables.unwrap(variable)
-    if isinstance(variable, internals.AggregatingVariable):
-        variable = variable.get()
-    return variable if isinstance(variable, PulledVariable) else None
+    """Returns the `PulledVariable` in or around a variable, or None.
+
+    Of what is not read from a copy, a tape watches the server's variable itself.
+    """
+    return _pulled.get(getattr(variables.unwrap(variable), "_unique_id", None))
 
 
 def _define_writes():

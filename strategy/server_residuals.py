@@ -1,7 +1,9 @@
 """What the workers have not delivered to the servers, in checkpoints."""
 
 import contextlib
+import gc
 import math
+import time
 
 import tensorflow as tf
 from absl import logging
@@ -37,10 +39,14 @@ class ServerResiduals(internals.Trackable):
         self._reported = set()  # names of variables that no checkpoint had, and `_update_uid`s
         self._kept = {}  # server -> _Kept
         self._saved = {}  # name in checkpoints -> _Saved
+        self._collected = float("-inf")  # when, in seconds
 
     def add(self, server, variable):
         """Adds a new `ServerVariable` of some `ServerVariables`."""
-        name = unused_name(checkpoint_name(variable.name), self._saved)
+        name = checkpoint_name(variable.name)
+        if name in self._saved:
+            self._collect_garbage()  # of a model that was dropped, which this is to follow
+            name = unused_name(name, self._saved)
         kept = self._kept.setdefault(server, _Kept(server, self._workers))
         saved = _Saved(kept, variable)
         kept.saved.append(saved)
@@ -55,11 +61,19 @@ class ServerResiduals(internals.Trackable):
 
     def retire(self):
         """Frees what workers and servers keep of variables that are gone."""
-        for server, kept in self._kept.items():
-            ids = server.retire()
-            if ids:
-                self._saved = {n: s for n, s in self._saved.items() if s.variable.id not in ids}
-                kept.remove(ids)
+        with tf.init_scope():  # a variable may be made while a step is traced
+            for server, kept in self._kept.items():
+                ids = server.retire()
+                if ids:
+                    self._saved = {n: s for n, s in self._saved.items() if s.variable.id not in ids}
+                    kept.remove(ids)
+
+    def _collect_garbage(self):
+        """Frees variables that nobody uses; many may share a name, and collecting takes a while."""
+        if time.monotonic() > self._collected + 1:
+            gc.collect()
+            self.retire()
+            self._collected = time.monotonic()
 
     def total(self, name: str) -> tf.Tensor:
         """Returns the sum of a variable's residuals, a float32 tensor.
@@ -88,6 +102,7 @@ class ServerResiduals(internals.Trackable):
         self._reported.update(fresh, [self._update_uid])
 
     def _trackable_children(self, *args, **kwargs):
+        self.retire()
         for kept in self._kept.values():  # a checkpoint begins with this
             kept.forget()
         return {**super()._trackable_children(*args, **kwargs), **self._saved}

@@ -67,7 +67,6 @@ class ServerVariables:
         self._channels = {}  # id of a variable -> those that it was pushed on
         self._dead = collections.deque()  # ids of variables that are gone
         self._retired = ()  # their traffic
-        self._own_model = None
         with tf.init_scope(), self.scope():
             self.handle = ops.parameter_server(
                 shared_name=self.name,
@@ -152,14 +151,15 @@ class ServerVariables:
         ids = [self._dead.popleft() for _ in range(len(self._dead))]
         if not ids:
             return ids
-        self._retired = by_name(self._retired + self._variable_traffic(ids))
-        channels = sorted(set().union(*(self._channels.pop(id_, ()) for id_ in ids)))
+        self._retired = by_name(self._retired + self._variable_traffic(ids, self._statistics()))
+        # A channel goes with its last variable: the others' sums wait in its round.
+        gone = set().union(*(self._channels.pop(id_, ()) for id_ in ids))
+        channels = sorted(gone.difference(*self._channels.values()))
         with tf.init_scope():
             with self.scope():
                 ops.forget_variables(self.handle, ids, channels)
-            if self._own_model is not None:
-                with worker_step.on_worker():
-                    ops.forget_copies(self._own_model, ids)
+            with tf.device(None), worker_step.on_worker():  # the chief's own copy
+                ops.forget_copies(self.local_model(), ids)
         for id_ in ids:
             del self._variables[id_]
             del self._handles[id_]
@@ -184,24 +184,24 @@ class ServerVariables:
         """Returns the handle of the copy of the process that the operation is placed on."""
         return ops.local_model(self.name, container=self._container)
 
-    def own_model(self):
-        """Returns the handle of this process's own copy, up to date; not for a worker's step."""
-        self.own_updates()
-        return self._own_model
+    def own_copy(self):
+        """Returns the copy of the process that calls a function outside of a worker's step.
 
-    def own_updates(self):
-        """Returns how many updates this process's own copy, brought up to date, has seen."""
+        Returns:
+          Its handle, and how many updates it has seen, brought up to date.
+        """
         with tf.init_scope():
-            if self._own_model is None:
-                with worker_step.on_worker():
-                    self._own_model = self.local_model()
+            with worker_step.on_worker():
+                model = self.local_model()
             ids = [v.id for v in self.pulled_variables]
-            return worker_step.pull(self, self._own_model, ids)
+            return model, worker_step.pull(self, model, ids)
 
     def traffic(self):
         """Returns the `ServerTraffic` of this server."""
-        totals = self.counters()
-        variables = self._retired + self._variable_traffic(list(self._variables))
+        ids = list(self._variables)
+        statistics = self._statistics()  # once: all numbers are of one moment
+        totals = _totals(statistics)
+        variables = self._retired + self._variable_traffic(ids, statistics)
         counted = {key: value for key, value in totals.items() if key in _IN_TRAFFIC}
         return ServerTraffic(
             **counted,
@@ -211,9 +211,8 @@ class ServerVariables:
             variables=variables,
         )
 
-    def _variable_traffic(self, ids):
-        """Returns the traffic of variables that are still there, a tuple."""
-        counts = self._statistics()
+    def _variable_traffic(self, ids, counts):
+        """Returns what `ServerStatistics` have of variables that are still there, a tuple."""
         traffic = {
             id_: ServerVariableTraffic(
                 self._variables[id_].name, str(self._variables[id_].compressor), *rest

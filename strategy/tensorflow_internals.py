@@ -58,7 +58,8 @@ from tensorflow.python.eager.record import could_possibly_record, record_operati
 # 2.17 to 2.21.
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
-# 2.17 to 2.21; used: capture_call_time_value, outer_graph.
+# 2.17 to 2.21; used: capture_call_time_value, outer_graph, and by_ref_external of its
+# function_captures.
 from tensorflow.python.framework.func_graph import FuncGraph
 
 # 2.17 to 2.21.
@@ -127,6 +128,25 @@ def patience(heartbeat_seconds, start_seconds):
         yield
     finally:
         del eager.configure_coordination_service
+
+
+def capture_in_each_call(graph, dtype, function, *args):
+    """Returns what stands in a function's graph for function(*args), called in each of its calls.
+
+    `capture_call_time_value` by itself has the caller capture it in turn: it is called when the
+    outermost function is, and never if a condition is in between.
+
+    Args:
+      graph: the `FuncGraph`.
+      dtype: of what `function` returns, a scalar in the graph of the caller.
+      function: what is called, once in each call for the same arguments.
+      args: its arguments, which are hashable.
+    """
+    key = (function, *args)
+    closure = functools.partial(function, *args)
+    placeholder = graph.capture_call_time_value(closure, tf.TensorSpec([], dtype), key=key)
+    graph.function_captures.by_ref_external[key] = closure
+    return placeholder
 
 
 def is_compiled():

@@ -6,7 +6,8 @@ becomes the published model of each server, once. From then on the step reads
 the copy.
 
 A function that the step calls may have been traced in another step. It takes the
-step's copy from whoever calls it, at the time of the call.
+step's copy from whoever calls it, at the time of the call, and tells it then what
+it pushes and writes.
 """
 
 import contextlib
@@ -145,36 +146,35 @@ def mark_update(servers):
 
 
 def model_of(server):
-    """Returns the handle of the copy that the current function is to read.
-
-    In a function that the step calls, this stands for the copy of its caller.
-    """
-    return _of_step("model", server, tf.resource, server.own_model)
+    """Returns the handle of the copy that the current function is to read."""
+    inner = _inner_function()
+    if inner is not None:
+        return internals.capture_in_each_call(inner, tf.resource, model_of, server)
+    step = current_step()
+    return step.model(server) if step is not None else server.own_copy()[0]
 
 
 def updates_of(server):
-    """Returns the number of updates that the step's copy has seen, an int64 scalar.
+    """Returns the number of updates that the copy has seen, an int64 scalar."""
+    inner = _inner_function()
+    if inner is not None:
+        return internals.capture_in_each_call(inner, tf.int64, updates_of, server)
+    step = current_step()
+    return step.updates_of(server) if step is not None else server.own_copy()[1]
 
-    In a function that the step calls, this stands for the number of its caller.
+
+def note(attribute, *ids):
+    """Adds ids of variables to an attribute of the current step, and of all that get here later.
+
+    Returns:
+      A scalar, as each call of a function takes one from whoever calls it.
     """
-    return _of_step("updates_of", server, tf.int64, server.own_updates)
-
-
-def _of_step(method, server, dtype, otherwise):
-    """Returns a scalar that a method of the step knows of a server, or what `otherwise` does.
-
-    A function that a step calls asks for it anew in each call.
-    """
-    graph = _outside_of_control_flow(tf.compat.v1.get_default_graph(), until=_STEP)
-    if hasattr(graph, _STEP):
-        return getattr(getattr(graph, _STEP), method)(server)
-    if tf.executing_eagerly() or not isinstance(graph, internals.FuncGraph):
-        return otherwise()
-    return graph.capture_call_time_value(
-        lambda: _of_step(method, server, dtype, otherwise),
-        tf.TensorSpec([], dtype),
-        key=(_STEP, method, server.name),
-    )
+    step, inner = current_step(), _inner_function()
+    if step is not None:
+        getattr(step, attribute).update(ids)
+    if inner is not None:
+        internals.capture_in_each_call(inner, tf.bool, note, attribute, *ids)
+    return tf.constant(True)
 
 
 def on_worker():
@@ -187,6 +187,17 @@ def _outside_of_control_flow(graph, until=""):
     while isinstance(graph, internals.ControlFlowFuncGraph) and not hasattr(graph, until):
         graph = graph.outer_graph
     return graph
+
+
+def _inner_function():
+    """Returns the graph of the current function if it is one that steps call, or None.
+
+    It may have been traced in another step than the one that calls it.
+    """
+    if tf.executing_eagerly():
+        return None
+    graph = _outside_of_control_flow(tf.compat.v1.get_default_graph(), until=_STEP)
+    return graph if isinstance(graph, internals.FuncGraph) and not hasattr(graph, _STEP) else None
 
 
 def _enclosing(attribute):

@@ -25,6 +25,7 @@ from absl import logging
 from tensorflow.python.framework import op_callbacks
 from tf_gc.strategy import message_pieces, parameter_server, pulled_variable, second_moments
 from tf_gc.strategy import tensorflow_internals as internals
+from tf_gc.strategy.server_variables import ServerVariables
 
 import tf_gc
 from tests import server_clusters
@@ -188,21 +189,91 @@ class InnerFunctionLoop(Loop):
         self.strategy.push_gradients([(gradient, self.variables[0])], self._update)
         return read
 
+    def _call(self, gradient):
+        return self._inner(gradient)
+
     def _push(self, gradients, delay):
         del delay  # a number, or None: the function is traced for each
-        read = self.strategy.run(self._inner, args=gradients)
+        read = self.strategy.run(self._call, args=gradients)
         return [self.strategy.experimental_local_results(read)[0]]
 
 
-def push_in_an_inner_function(count, is_in_turn, **kwargs):
-    """Pushes ones, from steps of two traces in turn; returns what was read, and the values."""
-    loop = InnerFunctionLoop(**kwargs)
-    steps = []
+class InnerFunctionInConditionsLoop(InnerFunctionLoop):
+    """Whose steps call the inner function in a condition, in a function, in a condition."""
+
+    @tf.function
+    def _call(self, gradient):
+        always = tf.reduce_all(tf.equal(gradient, gradient))
+
+        @tf.function
+        def call():
+            return tf.cond(always, lambda: self._inner(gradient), lambda: tf.zeros(_SHAPE))
+
+        return tf.cond(always, call, lambda: tf.zeros(_SHAPE))
+
+
+class ClippingInnerFunctionLoop(Loop):
+    """Whose steps write what they read after an inner function has pushed, or written.
+
+    The inner function is traced once, and the outer one twice.
+    """
+
+    @tf.function
+    def _inner(self, gradient):
+        @tf.function
+        def inmost():
+            self.strategy.push_gradients([(gradient, self.variables[0])], self._update)
+            self.variables[1].assign_add(gradient)
+
+        inmost()
+
+    def _push(self, gradients, delay):
+        del delay  # as above
+
+        def step():
+            with tf.GradientTape():
+                read = [tf.identity(variable) for variable in self.variables]
+            with tf.control_dependencies(read):
+                self._inner(gradients[0])
+            for variable in self.variables:
+                variable.assign(tf.clip_by_value(variable, -100.0, 100.0))
+            return read
+
+        return self.strategy.run(step)
+
+
+def clip_after_an_inner_function(count, **kwargs):
+    """Returns the variables after as many steps, of two traces in turn."""
+    loop = ClippingInnerFunctionLoop((_SHAPE,) * 2, **kwargs)
     for number in range(count):
-        steps.append(loop.push([np.ones(_SHAPE, np.float32)], None if number % 2 else 0.0))
-        if is_in_turn:
-            loop.coordinator.join()
-    return [float(step.fetch()[0].mean()) for step in steps], loop.values
+        gradients = [np.ones(_SHAPE, np.float32)] * 2
+        loop.push(gradients, None if number % 2 else 0.0).fetch()
+    return loop.values
+
+
+def push_in_an_inner_function(count, is_in_turn, loop=InnerFunctionLoop, **kwargs):
+    """Pushes ones, from steps of two traces in turn; returns what was read, and the values."""
+    loop = loop(**kwargs)
+    steps = []
+    own = mock.Mock(side_effect=AssertionError("a step has the copy of its worker"))
+    with mock.patch.object(ServerVariables, "own_copy", own):
+        for number in range(count):
+            steps.append(loop.push([np.ones(_SHAPE, np.float32)], None if number % 2 else 0.0))
+            if is_in_turn:
+                loop.coordinator.join()
+        return [float(step.fetch()[0].mean()) for step in steps], loop.values
+
+
+def devices_of_own_copies(workers):
+    """Returns where the copy is that a function reads which the chief, or a worker, calls."""
+    loop = Loop(compression=tf_gc.Policy())
+    (server,) = loop.strategy.extended.servers.values()
+    devices = []
+    for caller in (None, *(f"/job:worker/task:{i}" for i in range(workers))):
+        with tf.device(caller):
+            model, _ = server.own_copy()
+        devices.append(tf.DeviceSpec.from_string(model.device))
+    return [(device.job, device.task) for device in devices]
 
 
 class LoopAndRunLoop(Loop):
@@ -259,6 +330,36 @@ def gather_rows(count, **kwargs):
     """Returns what each step has read, and the variable at the end."""
     loop = GatheringLoop(**kwargs)
     return loop.push_all([[gaussian(step)] for step in range(count)]), loop.values[0]
+
+
+class WatchedVariablesLoop(Loop):
+    """Whose steps push gradients of what the tape has watched, and then add one to it."""
+
+    def _push(self, gradients, delay):
+        del delay
+
+        def step():
+            with tf.GradientTape() as tape:
+                read = [tf.identity(variable) for variable in self.variables]
+                loss = tf.add_n(
+                    [tf.reduce_sum(g * r) for g, r in zip(gradients, read, strict=True)]
+                )
+            variables = tape.watched_variables()
+            pairs = zip(tape.gradient(loss, variables), variables, strict=True)
+            self.strategy.push_gradients(pairs, self._update)
+            for variable in variables:
+                variable.assign_add(tf.ones(_SHAPE))
+            return read
+
+        return self.strategy.run(step)
+
+
+def push_watched_variables(count, **kwargs):
+    """Returns what each step has read of two variables, of which one is left alone."""
+    loop = WatchedVariablesLoop(
+        (_SHAPE,) * 2, compression=tf_gc.Policy(rules={"variable_1": None}), **kwargs
+    )
+    return loop.push_all([[gaussian([step, i]) for i in range(2)] for step in range(count)])
 
 
 class ClippingLoop(Loop):
@@ -540,6 +641,38 @@ def models_in_turn(count, shape, directory, compression):
     return counted, len(known), sorted(strategy.residuals._trackable_children())
 
 
+def names_of_models_in_turn(count):
+    """Returns what names checkpoints have with each of some models, and when all are gone."""
+    strategy = make_strategy(compression=tf_gc.ThreeLC())
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    names = []
+    gc.disable()  # it may come late
+    for _ in range(count):
+        loop = Loop(strategy=strategy, coordinator=coordinator)
+        loop.push_all([[gaussian(0)]])
+        names.append(sorted(strategy.residuals._trackable_children()))
+        del loop  # which is in cycles of references, as models are
+    gc.enable()
+    gc.collect()
+    return [*names, sorted(strategy.residuals._trackable_children())]
+
+
+def forget_one_of_two_in_a_round():
+    """Pushes half a round of two variables; returns what waits of one when the other is gone."""
+    loop = Loop(
+        (_SHAPE,) * 2, compression=tf_gc.Policy(), synchronous=True, replicas_to_aggregate=2
+    )
+    loop.push_all([[gaussian(0), gaussian(1)]])
+    strategy, kept = loop.strategy, pulled_variable.find(loop.variables[0])
+    del loop
+    gc.collect()
+    with strategy.scope():
+        tf.Variable(tf.zeros(_SHAPE), name="third")
+    (server,) = strategy.extended.servers.values()
+    names = [variable.name for variable in server.variables]
+    return names, strategy.residuals.total(kept.tf_gc_entry.name).numpy()
+
+
 class SecondMomentLoop(Loop):
     """Whose update also keeps what second moment the gradient of the only variable has."""
 
@@ -731,6 +864,42 @@ def push_of_two_optimizers(order, **kwargs):
     for number, which in enumerate(order):
         coordinator.schedule(steps[which], args=(tf.constant(gaussian([number, which])),)).fetch()
     return [variable.numpy() for variable in variables]
+
+
+def push_of_optimizers_of_one_variable(package, order, **kwargs):
+    """Pushes gradients to SGD with the learning rate 1 or 10 in turn; returns the variable."""
+    sgd = importlib.import_module(package).optimizers.SGD
+    strategy = make_strategy(**kwargs)
+    with strategy.scope():
+        layer = importlib.import_module(package).layers.Dense(
+            _SHAPE[1], use_bias=False, kernel_initializer="zeros"
+        )
+        layer.build((None, _SHAPE[0]))
+        optimizers = [sgd(1.0), sgd(10.0)]
+
+    def make_step(optimizer):
+        return tf.function(
+            lambda gradient: strategy.run(
+                lambda: optimizer.apply_gradients([(gradient, layer.kernel)])
+            )
+        )
+
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    steps = [make_step(optimizer) for optimizer in optimizers]
+    for number, which in enumerate(order):
+        coordinator.schedule(steps[which], args=(tf.constant(gaussian(number)),))
+        coordinator.join()
+    return layer.kernel.numpy()
+
+
+def push_of_two_forms(order, **kwargs):
+    """Pushes ones as a tensor, or of the first row alone as it is, in turn; returns the values."""
+    loop = Loop(**kwargs)
+    ones = tf.ones(_SHAPE)
+    gradients = [ones, tf.IndexedSlices(ones[:1], tf.constant([0]), tf.constant(_SHAPE))]
+    for which in order:
+        loop.coordinator.schedule(loop._step, args=([gradients[which]], None)).fetch()
+    return loop.values[0]
 
 
 def data(seed=0, count=512):

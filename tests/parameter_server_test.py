@@ -152,6 +152,19 @@ class PushAndPullTest(parameterized.TestCase):
         )
         np.testing.assert_allclose(values, -20, rtol=0.01)
 
+    def test_a_step_may_call_a_function_in_conditions(self):
+        read, [values] = shared_cluster(1).run(
+            *(programs.push_in_an_inner_function, 4, True),
+            loop=programs.InnerFunctionInConditionsLoop,
+            compression=tf_gc.Policy(),
+        )
+        self.assertEqual(read, [0, -1, -2, -3])
+        np.testing.assert_array_equal(values, -4)
+
+    def test_outside_of_a_step_each_process_has_a_copy_of_its_own(self):
+        devices = shared_cluster(2).run(programs.devices_of_own_copies, 2)
+        self.assertEqual(devices, [("chief", 0), ("worker", 0), ("worker", 1)])
+
     @parameterized.parameters({}, {"synchronous": True})
     def test_a_run_after_a_loop_of_runs_sees_them(self, **kwargs):
         read = shared_cluster(1).run(
@@ -173,12 +186,29 @@ class PushAndPullTest(parameterized.TestCase):
         np.testing.assert_allclose(value, -pushed, rtol=1e-6, atol=1e-6)
 
     @parameterized.parameters({}, {"synchronous": True})
+    def test_a_step_reads_what_an_inner_function_has_pushed_or_written(self, **kwargs):
+        pushed, written = shared_cluster(1).run(
+            programs.clip_after_an_inner_function, 4, compression=tf_gc.Policy(), **kwargs
+        )
+        np.testing.assert_array_equal(pushed, -4)
+        np.testing.assert_array_equal(written, 4)
+
+    @parameterized.parameters({}, {"synchronous": True})
     def test_an_update_may_write_to_a_server_without_gradients(self, **kwargs):
         servers, read = shared_cluster(1, 2).run(
             programs.updates_of_another_server, 3, compression=tf_gc.Policy(), **kwargs
         )
         self.assertEqual(servers, 2)
         self.assertEqual(read, [0, 1, 2])
+
+    @parameterized.parameters({}, {"synchronous": True})
+    def test_what_a_tape_has_watched_can_be_pushed_and_written(self, **kwargs):
+        for step, read in enumerate(
+            shared_cluster(1).run(programs.push_watched_variables, 3, **kwargs)
+        ):
+            for i, value in enumerate(read):
+                pushed = sum(programs.gaussian([before, i]) for before in range(step))
+                np.testing.assert_allclose(value, step - pushed, atol=1e-5)
 
     def test_gather_nd_reads_the_copy_too(self):
         read, _ = shared_cluster(1).run(programs.gather_rows, 3, compression=tf_gc.ThreeLC(1.75))
@@ -489,6 +519,15 @@ class SynchronousTest(parameterized.TestCase):
         )
         self.assertEqual((known, saved), (1, ["variable_0"]))
 
+    def test_a_model_that_is_made_anew_has_the_names_of_the_one_that_is_gone(self):
+        names = shared_cluster(1).run(programs.names_of_models_in_turn, 2)
+        self.assertEqual(names, [["variable_0"], ["variable_0"], []])
+
+    def test_a_round_of_two_variables_outlasts_one_of_them(self):
+        names, waiting = shared_cluster(1).run(programs.forget_one_of_two_in_a_round)
+        self.assertEqual(names, ["variable_0", "third"])
+        np.testing.assert_array_equal(waiting, programs.gaussian(0))
+
     def test_what_is_not_pulled_is_read_in_the_version_that_is(self):
         read = shared_cluster(2).run(
             programs.updates_that_steps_read,
@@ -533,6 +572,31 @@ class SynchronousTest(parameterized.TestCase):
         for which in range(2):
             mine = [programs.gaussian([i, which]) for i, o in enumerate(order) if o == which]
             np.testing.assert_allclose(-2 * values[which], total(mine), rtol=1e-5, atol=1e-5)
+
+    @parameterized.parameters("keras", "tf_keras")
+    def test_two_optimizers_of_one_variable_have_rounds_of_their_own(self, package):
+        value = shared_cluster(1).run(
+            programs.push_of_optimizers_of_one_variable,
+            package,
+            (0, 1, 0, 1),
+            compression=tf_gc.Policy(),
+            synchronous=True,
+            replicas_to_aggregate=2,
+        )
+        first, second, third, fourth = (programs.gaussian(step) for step in range(4))
+        expected = -(first + third) / 2 - 10 * (second + fourth) / 2
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
+
+    def test_rows_and_whole_gradients_of_one_variable_have_rounds_of_their_own(self):
+        value = shared_cluster(1).run(
+            programs.push_of_two_forms,
+            (0, 1, 0, 1),
+            compression=tf_gc.Policy(),
+            synchronous=True,
+            replicas_to_aggregate=2,
+        )
+        np.testing.assert_array_equal(value[0], -2)
+        np.testing.assert_array_equal(value[1:], -1)
 
 
 class AsynchronousTest(parameterized.TestCase):
