@@ -640,7 +640,7 @@ Pulls and updates may still name them, and leave them out.
 
 server: Handle from ParameterServer.
 ids: A vector: the variables.
-channels: A vector: channels whose optimizers have updated them.
+channels: A vector: those that are gone with the last of their variables.
 )doc");
 
 REGISTER_OP("TfGc>ForgetCopies")
