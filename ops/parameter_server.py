@@ -486,7 +486,7 @@ def publish_whole(server, ids, outdated=(), name=None):
     Args:
       server: handle from `parameter_server`.
       ids: list of ints, the variables.
-      outdated: list of ints, the variables whose pushes in open rounds are
+      outdated: list of ints, the variables whose pushes of rounds without an update yet are
         forgotten, as are pushes to come that were computed before; without
         rounds nothing is.
       name: Name of the op.

@@ -735,7 +735,9 @@ absl::Status Server::PublishWhole(const std::vector<uint32_t>& ids,
       if (found != variables_.end()) found->second.since = model_.version();
       for (auto& [number, channel] : channels_) {
         if (channel->ids.count(id) == 0) continue;
-        channel->is_outdated = channel->is_updating;
+        // What has begun is made, and counted.
+        channel->is_outdated =
+            channel->is_updating && channel->began_micros == 0;
         if (!channel->is_updating) BeginRound(channel.get());
       }
     }

@@ -557,8 +557,8 @@ For what has been written to them by other means than an update.
 
 server: Handle from ParameterServer.
 ids: The variables.
-outdated: Those whose pushes in open rounds are forgotten, as are pushes to come that
-  were computed before; without rounds nothing is.
+outdated: Those whose pushes of rounds without an update yet are forgotten, as
+  are pushes to come that were computed before; without rounds nothing is.
 )doc");
 
 REGISTER_OP("TfGc>SettlePush")

@@ -204,7 +204,7 @@ class Chooser:
             self._tried_steps += len(seconds)
             self._tried_seconds += sum(seconds)
         recalled = None
-        if self._begins_anew(network):
+        if self._begins_anew(network, has_steps=len(seconds) > 0):
             recalled = self._begin_anew(network)
         elif self._settled_steps >= _FIRST_STEPS:
             self._is_recalled = False
@@ -277,15 +277,18 @@ class Chooser:
             for size, choice in zip(self._sizes, choices, strict=True)
         ]
 
-    def _begins_anew(self, network):
+    def _begins_anew(self, network, has_steps):
         """Whether what was measured before says so little about now that all is tried again."""
         if self._network is None:
             return True
         if not self.is_settled:
+            if not has_steps:
+                return False
             # One report alone may tell of messages that have waited for a busy machine.
             seemed_changed = self._seems_changed
             self._seems_changed = self._expected_change(network) > _LARGE_CHANGE
             return seemed_changed and self._seems_changed
+        self._seems_changed = False
         if self._is_recalled:
             # It was another network after all, or the machine is another one.
             return _times(self._took(), self._settled[self.plan]) > _SMALL_CHANGE
