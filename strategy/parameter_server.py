@@ -97,15 +97,10 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         max_staleness: int | None = None,
         updates_per_version: int | None = None,
     ) -> None:
-        _check_arguments(
-            compression,
-            variable_partitioner,
-            synchronous,
-            replicas_to_aggregate,
-            aggregation_fraction,
-            max_staleness,
-            updates_per_version,
-        )
+        _check_kinds(compression, variable_partitioner, synchronous)
+        _check_of_versions("max_staleness", max_staleness, 0, compression, synchronous)
+        _check_of_versions("updates_per_version", updates_per_version, 1, compression, synchronous)
+        _check_of_rounds(replicas_to_aggregate, aggregation_fraction, synchronous)
         self._compression = as_policy(compression)
         self._synchronous = synchronous
         is_used = self._compression is not None or synchronous
@@ -220,16 +215,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         replica_context.merge_call(_push if is_ours else _update, args=(pairs, apply, optimizer))
 
 
-def _check_arguments(
-    compression,
-    variable_partitioner,
-    synchronous,
-    replicas_to_aggregate,
-    aggregation_fraction,
-    max_staleness,
-    updates_per_version,
-):
-    """Raises ValueError for what is out of range, or has no effect with the others."""
+def _check_kinds(compression, variable_partitioner, synchronous):
     if isinstance(compression, DiLoCo):
         raise ValueError(
             "compression: tf_gc.DiLoCo needs workers that keep a model of their own; use "
@@ -242,21 +228,22 @@ def _check_arguments(
             "compressor as compression=..."
         )
     checks.boolean("synchronous", synchronous)
-    of_versions = (
-        ("max_staleness", max_staleness, 0),
-        ("updates_per_version", updates_per_version, 1),
-    )
-    for name, value, least in of_versions:
-        if value is None:
-            continue
-        if synchronous:
-            raise ValueError(f"{name} is for synchronous=False: every round has a version")
-        if compression is None:
-            raise ValueError(
-                f"{name} needs compression, which may be tf_gc.Policy() for values as they "
-                "are: without, this is TensorFlow's strategy, which has no versions"
-            )
-        checks.integer(name, value, least)
+
+
+def _check_of_versions(name, value, least, compression, synchronous):
+    if value is None:
+        return
+    if synchronous:
+        raise ValueError(f"{name} is for synchronous=False: every round has a version")
+    if compression is None:
+        raise ValueError(
+            f"{name} needs compression, which may be tf_gc.Policy() for values as they "
+            "are: without, this is TensorFlow's strategy, which has no versions"
+        )
+    checks.integer(name, value, least)
+
+
+def _check_of_rounds(replicas_to_aggregate, aggregation_fraction, synchronous):
     of_rounds = {
         "replicas_to_aggregate": replicas_to_aggregate is not None,
         "aggregation_fraction": aggregation_fraction != 1.0,
