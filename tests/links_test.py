@@ -149,6 +149,17 @@ class LinkEstimatorTest(parameterized.TestCase):
             estimator.add(_samples([100] * 4, 5e-2, bandwidth))
             self.check(estimator.network, 5e-2, bandwidth, tolerance=0.5)
 
+    @parameterized.parameters(5e-2, 1e-3)
+    def test_messages_that_take_a_second_round_trip_are_no_lower_bandwidth(self, latency_before):
+        """As TCP sends ten segments alone where a connection was idle, and then waits."""
+        estimator = self.after_probe(latency_before, 1e7)
+        sizes = np.array([100, 11_000, 33_000, 22_000, 33_000, 11_000])
+        for _ in range(30):
+            samples = _samples(sizes, 5e-2, 1e7)
+            samples[sizes > 14_600, 1] += 0.1
+            estimator.add(samples)
+        self.check(estimator.network, 5e-2, 1e7)
+
     def test_a_slow_drift_is_followed(self):
         estimator = self.after_probe(1e-3, 1e8)
         for step in range(100):

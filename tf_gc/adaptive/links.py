@@ -18,6 +18,9 @@ _SHORT = 1 << 10
 # So many bytes tell the bandwidth even where they take no longer than few: it is then so high that
 # it does not matter how high.
 _LONG = 1 << 18
+# Of a message in between that has more bytes, TCP sends no more than these on a connection that was
+# idle before it waits for an answer: they may take another round trip.
+_FIRST_WINDOW = 14_600
 # So many of the latest short samples count, and of the long ones.
 _WINDOW = 16
 # Sizes that differ by a smaller factor are one.
@@ -32,12 +35,12 @@ _DEVIATION, _DEVIATION_OF_SHORT = 1.5, 4.0
 _ONE_CHANGE = 64
 
 
-class _LongRow(NamedTuple):
-    """A row of long samples that told of a change."""
+class _LongChange(NamedTuple):
+    """A change that rows of long samples told of."""
 
-    first: int  # as how many samples came before
-    last: float
-    bandwidth: float  # of the network before
+    first: int  # sample of the first row, as how many came before it
+    last: float  # sample of the last row
+    before: Network | None
 
 
 class LinkEstimator:
@@ -52,7 +55,8 @@ class LinkEstimator:
     Simple Linear Regression", Journal of the American Statistical Association, 1978). The latency
     is the median of what is left of the shortest samples. One outlier among three samples of a size
     moves neither. What the samples do not tell stays as it was: the latency while the shortest
-    consist mostly of bytes, the bandwidth while the longest consist mostly of latency.
+    consist mostly of bytes, the bandwidth while the longest consist mostly of latency, which is
+    twice as much where TCP may have waited for an answer in between.
 
     Four samples in a row that take 1.5 times as long as expected, or less than 2 / 3, are a change
     of the network: what came before them is forgotten. Of samples of no more than 1 KiB, which tell
@@ -72,7 +76,7 @@ class LinkEstimator:
         # By size: how samples deviate, -1, 0 or 1, how many have done so in a row, and how many of
         # all came before the row began.
         self._rows = {}
-        self._last_long_row = _LongRow(0, -math.inf, math.nan)
+        self._long_change = _LongChange(0, -math.inf, None)
 
     def add(self, samples: Iterable) -> None:
         """Takes samples, the oldest first.
@@ -106,9 +110,10 @@ class LinkEstimator:
 
     def _has_changed(self, size, seconds):
         """Whether this sample ends a row that tells so: what came before it is forgotten then."""
-        expected = 2 * self.network.latency + 8 * size / self.network.bandwidth
+        latency, expected = self.network.latency, 8 * size / self.network.bandwidth
+        least, most = 2 * latency + expected, _most_latency(size, latency) + expected
         factor = _DEVIATION_OF_SHORT if size <= _SHORT else _DEVIATION
-        deviation = int(seconds > expected * factor) - int(seconds < expected / factor)
+        deviation = int(seconds > most * factor) - int(seconds < least / factor)
         key = math.frexp(size)[1] // 2
         before, length, first = self._rows.get(key, (0, 0, 0))
         if deviation != before:
@@ -116,20 +121,25 @@ class LinkEstimator:
         self._rows[key] = deviation, length + 1, first
         if deviation == 0 or length + 1 < _RUN:
             return False
-        row, first_long = self._last_long_row, first
-        is_one_change = self._count - row.last <= _ONE_CHANGE
+        change = self._long_change
+        if not self._changes_still:
+            change = _LongChange(first, self._count, self.network)
+        oldest_short = oldest_long = first
         if size > _SHORT:
-            before = row.bandwidth if is_one_change else self.network.bandwidth
-            self._last_long_row = _LongRow(first, self._count, before)
-        elif is_one_change:
-            # Long samples told of the latency before short ones did, and not of the bandwidth.
-            first_long = row.first
-            self.network = dataclasses.replace(self.network, bandwidth=row.bandwidth)
-        for window, oldest in (self._short, first), (self._long, first_long):
+            oldest_short = change.first
+            self._long_change = change._replace(last=self._count)
+        else:
+            oldest_long = change.first
+        for window, oldest in (self._short, oldest_short), (self._long, oldest_long):
             while window and window[0][2] < oldest:
                 window.popleft()
         self._rows = {}
         return True
+
+    @property
+    def _changes_still(self):
+        """Whether long samples have told of a change lately."""
+        return self._count - self._long_change.last <= _ONE_CHANGE
 
     def _fit(self):
         sizes, seconds, _ = np.array([*self._short, *self._long]).T
@@ -139,6 +149,10 @@ class LinkEstimator:
         few = sizes > _SPREAD * np.sort(sizes)[-_ENOUGH:][0]
         latency, slope = self.network.latency, 8 / self.network.bandwidth
         self.network = _fit(sizes[~few], seconds[~few], latency, slope)
+        before = self._long_change.before
+        if self._changes_still and self.network.latency > _DEVIATION_OF_SHORT * before.latency:
+            # They told of the latency before short ones did, and not of the bandwidth.
+            self.network = dataclasses.replace(self.network, bandwidth=before.bandwidth)
 
 
 def _fit(sizes, seconds, latency, slope):
@@ -161,7 +175,12 @@ def _fit(sizes, seconds, latency, slope):
 
 
 def _tells_bandwidth(size, latency, slope):
-    return size > _SHORT and (size >= _LONG or slope * size > 2 * latency)
+    return size > _SHORT and (size >= _LONG or slope * size > _most_latency(size, latency))
+
+
+def _most_latency(size, latency):
+    """Returns how much of what a message takes may be waiting for answers."""
+    return 2 * latency * (2 if _FIRST_WINDOW < size < _LONG else 1)
 
 
 def theil_sen(x: np.ndarray, y: np.ndarray) -> float:
