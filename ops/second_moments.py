@@ -46,9 +46,9 @@ def update_second_moments(statistics, slots, scale, decay, corrected=None, age=1
         slot <- slot + (1 - decay) / w (scale statistics - slot)
 
     where w, the last value of a slot, is the weight of what is in the others: these
-    are decayed means as Adam's, corrected for their bias. Without the correction w is 1
-    from the first statistics on, which count for all that there were before. A slot stays
-    as it is where one of its statistics is not finite, and all do if there are none.
+    are decayed means as Adam's, corrected for their bias. Without the correction w begins
+    at 1: the first statistics count for all that there were before. A slot stays as it is
+    where one of its statistics is not finite, and all do if there are none.
 
     Args:
       statistics: bfloat16 vector from `mean_squares`, or its sum over workers.

@@ -81,7 +81,8 @@ Returns:
 
 Raises:
   TypeError: `statistics` is not a float32 array.
-  ValueError: There are no more statistics than rows.)doc";
+  ValueError: There are no more statistics than rows, or one is negative or not
+    finite.)doc";
 
 }  // namespace
 

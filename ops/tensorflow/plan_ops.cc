@@ -72,6 +72,7 @@ has_units: Of each, whether it compresses in units of the second moment.
 delivers_late: Of each, whether values wait for several steps, and come in spikes.
 buckets: Number of buckets.
 start_step: Before this step nothing is chosen, and no report is due.
+squares: Whether the optimizer squares gradients.
 )");
 
 REGISTER_OP("TfGc>FollowPlan")

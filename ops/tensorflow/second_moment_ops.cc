@@ -193,7 +193,7 @@ scale: What the statistics are multiplied with, a scalar: 1 over the number of
 decay: A scalar in 0 ... 1.
 age: How many steps ago the slots followed others, a scalar, 1 or more.
 corrected: Of each slot, whether the means are corrected for their bias. If not, w
-  is 1 from the first statistics on, which count for all that there were before.
+  begins at 1: the first statistics count for all that there were before.
 )doc");
 
 REGISTER_OP("TfGc>SecondMomentUnits")
