@@ -160,6 +160,15 @@ class LinkEstimatorTest(parameterized.TestCase):
             estimator.add(samples)
         self.check(estimator.network, 5e-2, 1e7)
 
+    def test_what_longer_messages_tell_waits_for_short_ones(self):
+        """It may be the latency that has changed, or the bandwidth."""
+        estimator = self.after_probe(1e-3, 1e7)
+        estimator.add(_samples([11_000, 33_000, 22_000, 33_000] * 4, 5e-2, 1e7))
+        self.check(estimator.network, 1e-3, 1e7, tolerance=1e-6)
+        for _ in range(4):
+            estimator.add(_samples([100, 11_000, 33_000, 22_000, 33_000], 1e-3, 2e6))
+        self.check(estimator.network, 1e-3, 2e6, tolerance=1e-6)
+
     def test_a_slow_drift_is_followed(self):
         estimator = self.after_probe(1e-3, 1e8)
         for step in range(100):

@@ -1,10 +1,8 @@
 """The latency and bandwidth of the links between the workers, from how long transfers took."""
 
 import collections
-import dataclasses
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -31,16 +29,6 @@ _ENOUGH = 3
 # machine what short ones take differs by more.
 _RUN = 4
 _DEVIATION, _DEVIATION_OF_SHORT = 1.5, 4.0
-# Changes that short and long samples tell of within so many samples are one.
-_ONE_CHANGE = 64
-
-
-class _LongChange(NamedTuple):
-    """A change that rows of long samples told of."""
-
-    first: int  # sample of the first row, as how many came before it
-    last: float  # sample of the last row
-    before: Network | None
 
 
 class LinkEstimator:
@@ -61,7 +49,8 @@ class LinkEstimator:
     Four samples in a row that take 1.5 times as long as expected, or less than 2 / 3, are a change
     of the network: what came before them is forgotten. Of samples of no more than 1 KiB, which tell
     the latency alone, it is 4 times, or less than a quarter. Short and long ones are rows of their
-    own, by powers of 4 bytes.
+    own, by powers of 4 bytes. Between 1 and 256 KiB, samples that deviate do not count before short
+    ones have come that do not, as it may be the latency that has changed.
 
     Attributes:
       network: the estimate; None until a short and a long message have been seen.
@@ -76,7 +65,6 @@ class LinkEstimator:
         # By size: how samples deviate, -1, 0 or 1, how many have done so in a row, and how many of
         # all came before the row began.
         self._rows = {}
-        self._long_change = _LongChange(0, -math.inf, None)
 
     def add(self, samples: Iterable) -> None:
         """Takes samples, the oldest first.
@@ -101,15 +89,21 @@ class LinkEstimator:
                 f"{size:g} bytes in {seconds:g} s"
             )
         for size, seconds in samples:
-            of_size = self._short if size <= _SHORT else self._long
-            of_size.append((size, seconds, self._count))
-            if self.network and self._has_changed(size, seconds):
-                self._fit()
+            deviates, length, first = self._row(size, seconds)
+            of_latency = deviates and _SHORT < size < _LONG and not self._has_same_latency(first)
+            if not of_latency:
+                of_size = self._short if size <= _SHORT else self._long
+                of_size.append((size, seconds, self._count))
+                if deviates and length >= _RUN:
+                    self._forget(first)
+                    self._fit()
             self._count += 1
         self._fit()
 
-    def _has_changed(self, size, seconds):
-        """Whether this sample ends a row that tells so: what came before it is forgotten then."""
+    def _row(self, size, seconds):
+        """Returns whether this sample deviates, in which number in a row, and the row's first."""
+        if self.network is None:
+            return False, 0, 0
         latency, expected = self.network.latency, 8 * size / self.network.bandwidth
         least, most = 2 * latency + expected, _most_latency(size, latency) + expected
         factor = _DEVIATION_OF_SHORT if size <= _SHORT else _DEVIATION
@@ -119,27 +113,21 @@ class LinkEstimator:
         if deviation != before:
             length, first = 0, self._count
         self._rows[key] = deviation, length + 1, first
-        if deviation == 0 or length + 1 < _RUN:
-            return False
-        change = self._long_change
-        if not self._changes_still:
-            change = _LongChange(first, self._count, self.network)
-        oldest_short = oldest_long = first
-        if size > _SHORT:
-            oldest_short = change.first
-            self._long_change = change._replace(last=self._count)
-        else:
-            oldest_long = change.first
-        for window, oldest in (self._short, oldest_short), (self._long, oldest_long):
-            while window and window[0][2] < oldest:
+        return deviation != 0, length + 1, first
+
+    def _forget(self, first):
+        """Forgets all before a sample."""
+        for window in self._short, self._long:
+            while window and window[0][2] < first:
                 window.popleft()
         self._rows = {}
-        return True
 
-    @property
-    def _changes_still(self):
-        """Whether long samples have told of a change lately."""
-        return self._count - self._long_change.last <= _ONE_CHANGE
+    def _has_same_latency(self, first):
+        """Whether short samples say so, of which there is one at least since the given one."""
+        took = [seconds for _, seconds, number in self._short if number >= first]
+        expected = 2 * self.network.latency
+        least, most = expected / _DEVIATION_OF_SHORT, expected * _DEVIATION_OF_SHORT
+        return bool(took) and least <= np.median(took) <= most
 
     def _fit(self):
         sizes, seconds, _ = np.array([*self._short, *self._long]).T
@@ -149,10 +137,6 @@ class LinkEstimator:
         few = sizes > _SPREAD * np.sort(sizes)[-_ENOUGH:][0]
         latency, slope = self.network.latency, 8 / self.network.bandwidth
         self.network = _fit(sizes[~few], seconds[~few], latency, slope)
-        before = self._long_change.before
-        if self._changes_still and self.network.latency > _DEVIATION_OF_SHORT * before.latency:
-            # They told of the latency before short ones did, and not of the bandwidth.
-            self.network = dataclasses.replace(self.network, bandwidth=before.bandwidth)
 
 
 def _fit(sizes, seconds, latency, slope):
