@@ -30,7 +30,7 @@ _COMPRESSORS = flags.DEFINE_multi_string(
 _PARAMETERS = flags.DEFINE_multi_float("parameters", [0.1, 1], "Sizes of models, in millions.")
 _WARM_UP_STEPS = flags.DEFINE_integer("warm_up_steps", 8, "Steps that are not timed.")
 _AUTO_STEPS = flags.DEFINE_integer(
-    "auto_steps", 200, "The same of Auto, which tries its plans in them."
+    "auto_steps", 400, "The same of Auto, which tries its plans in them."
 )
 _TURNS = flags.DEFINE_integer("turns", 5, "Turns of each compressor.", lower_bound=1)
 _STEPS = flags.DEFINE_integer("steps", 8, "The most that are timed in a turn.", lower_bound=1)
