@@ -309,13 +309,15 @@ class CommandLineTest(_LaunchTest):
         self.assertEqual(result.returncode, 2)
         self.assertIn(message, result.stderr)
 
-    def test_no_reader_of_the_output_is_no_reason_to_leave_processes(self):
-        program = self.write(f'print("x\\n" * 100000); {_SLEEP}')
+    @parameterized.parameters(("stdout", ""), ("stderr", "2>&1 >/dev/null"))
+    def test_no_reader_of_the_output_is_no_reason_to_leave_processes(self, stream, redirection):
+        program = self.write(f'print("x\\n" * 100000, file=sys.{stream}); {_SLEEP}')
         result = subprocess.run(
-            f"{sys.executable} -m tf_gc.launch {program} | head -n 1; exit ${{PIPESTATUS[0]}}",
+            f"{sys.executable} -m tf_gc.launch {program} {redirection} | head -n 1; "
+            "exit ${PIPESTATUS[0]}",
             shell=True,
             executable="/bin/bash",
-            env=self.environment(),
+            env={**self.environment(), "PYTHONUNBUFFERED": ""},
             stdout=subprocess.PIPE,
             timeout=_LONG_SECONDS,
             check=False,

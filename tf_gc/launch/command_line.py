@@ -335,5 +335,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tf_gc-launch: --{error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # whoever read the output has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return 128 + signal.SIGPIPE
