@@ -278,6 +278,13 @@ class CommandLineTest(_LaunchTest):
         ):
             self.assertIn(f"tf_gc-launch {subcommand}\n", result.stdout.decode())
 
+    @parameterized.parameters("-h", "--help")
+    def test_help_of_the_probe_says_what_it_does(self, flag):
+        result = self.command_line("--workers=2", "probe", flag)
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
+        self.assertIn(b"usage: tf_gc-launch [flags] probe [--timeout_seconds 60]", result.stdout)
+        self.assertIn(b"measures the links", result.stdout)
+
     @parameterized.parameters("probe", "report", "versions")
     def test_a_script_with_the_name_of_a_subcommand_can_be_run(self, name):
         program = self.write('print("the script")', name)
