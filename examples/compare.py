@@ -190,10 +190,12 @@ def main(argv):
     bandwidth = None if problem else FLAGS.bandwidth
     network = f"{bandwidth} links" if bandwidth else "loopback"
     if problem:
-        command = shlex.join(["sudo", os.path.relpath(sys.executable), *sys.argv])
+        advice = ""
+        if os.geteuid() != 0:
+            command = shlex.join(["sudo", os.path.relpath(sys.executable), *sys.argv])
+            advice = f" To see links of {FLAGS.bandwidth}: {command}"
         console.print(
-            f"No slow links here ({problem}): all workers share the loopback interface. To see "
-            f"links of {FLAGS.bandwidth}: {command}",
+            f"No slow links here ({problem}): all workers share the loopback interface.{advice}",
             soft_wrap=True,
             highlight=False,
         )

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import pathlib
 import sys
 from unittest import mock
@@ -33,6 +34,7 @@ class CompareTest(absltest.TestCase):
         """Returns what is printed where every training takes these seconds."""
         report = _report(seconds_per_step)
         with (
+            mock.patch.object(compare.network_namespaces, "_tool", return_value="true"),
             flagsaver.flagsaver(out=str(self.out)),
             mock.patch.object(compare, "train", return_value=report),
             contextlib.redirect_stdout(io.StringIO()) as printed,
@@ -47,6 +49,19 @@ class CompareTest(absltest.TestCase):
         self.assertRegex(self.compare(None), r"3LC +│ +90\.0 % │ +- │ .* 20\.0 │ +- │\n")
         written = json.loads((self.out / "train.json").read_text(encoding="utf-8"))
         self.assertEqual(written["runs"]["3LC"], [_report(None)])
+
+    def test_another_user_than_root_is_told_with_which_command_links_are_slow(self):
+        with mock.patch.object(os, "geteuid", return_value=1000):
+            self.assertRegex(self.compare(0.25), "To see links of 100mbit: sudo .*python")
+
+    def test_root_in_a_container_is_told_what_that_needs(self):
+        with (
+            mock.patch.object(os, "geteuid", return_value=0),
+            mock.patch.object(compare.network_namespaces, "_has_capabilities", lambda: False),
+        ):
+            printed = self.compare(0.25)
+        self.assertIn("docker run --cap-add=SYS_ADMIN --cap-add=NET_ADMIN", printed)
+        self.assertNotIn("sudo", printed)
 
 
 if __name__ == "__main__":
