@@ -26,7 +26,8 @@ mkdir -p "$home/.cache" 2>/dev/null && [ -w "$home/.cache" ] ||
   fail "Bazel needs $home/.cache, where $(id -un) may not write: set HOME to a folder of your own"
 
 packages=()
-command -v bazel >/dev/null || packages+=(bazel-bootstrap)
+[ -n "${BAZEL:-}" ] || command -v bazel >/dev/null || command -v bazelisk >/dev/null ||
+  packages+=(bazel-bootstrap)
 command -v g++ >/dev/null || packages+=(g++)
 [ -e /usr/include/gtest/gtest.h ] || packages+=(libgtest-dev)
 [ -e /usr/include/gmock/gmock.h ] || packages+=(libgmock-dev)
@@ -59,6 +60,10 @@ if [ ! -x .venv/bin/pip ]; then  # or it was interrupted
     fail "Python 3.10 to 3.13 is needed, and $python is $("$python" -V):" \
       "name another one, as in PYTHON=python3.11 ./setup.sh"
   "$python" -m venv .venv
+elif [ -n "${PYTHON:-}" ]; then
+  ours=$(.venv/bin/python -V) given=$("$python" -V)
+  [ "${ours%.*}" = "${given%.*}" ] ||
+    fail ".venv has $ours, and PYTHON=$PYTHON is $given: remove .venv first"
 fi
 # What is compiled is kept: another branch, or a wheel, compiles what differs.
 cat >.bazelrc.user <<END

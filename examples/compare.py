@@ -103,23 +103,23 @@ def table(reports: dict[str, list[dict]]) -> rich.table.Table:
     """Returns a row for each run: means over the seeds, with the range where there are several.
 
     Bytes are what one worker sends: counted, but for the uncompressed run, where they are those
-    of a ring all-reduce.
+    of a ring all-reduce. Trainings of too few steps have no seconds.
     """
     result = rich.table.Table()
     result.add_column("run", no_wrap=True)
     for heading in ("accuracy", "s a step", "kB a step", "bits a value", "ratio", "speed-up"):
         result.add_column(heading, justify="right")
-    baseline = _mean(reports[RUNS[0].title], lambda report: report["seconds_per_step"])
+    baseline = _mean(reports[RUNS[0].title], _seconds)
     for title, of_run in reports.items():
-        seconds = _mean(of_run, lambda report: report["seconds_per_step"])
+        seconds = _mean(of_run, _seconds)
         result.add_row(
             title,
             _mean_and_range(of_run, _accuracy, "{:.1f}") + " %",
-            _mean_and_range(of_run, lambda report: report["seconds_per_step"], "{:.3f}"),
+            _mean_and_range(of_run, _seconds, "{:.3f}"),
             f"{_mean(of_run, trainings.kilobytes_per_step):.1f}",
             f"{_mean(of_run, trainings.bits_per_value):.2f}",
             f"{_mean(of_run, lambda report: report['traffic']['ratio']):.1f}",
-            f"{baseline / seconds:.1f}",
+            "-" if seconds is None else f"{baseline / seconds:.1f}",
         )
     return result
 
@@ -128,12 +128,21 @@ def _accuracy(report):
     return 100 * report["final"]["accuracy"]
 
 
+def _seconds(report):
+    return report["seconds_per_step"]
+
+
 def _mean(reports, value):
-    return statistics.fmean(map(value, reports))
+    """Returns the mean, or None where a report has no value."""
+    values = [value(report) for report in reports]
+    return None if None in values else statistics.fmean(values)
 
 
 def _mean_and_range(reports, value, template):
-    text = template.format(_mean(reports, value))
+    mean = _mean(reports, value)
+    if mean is None:
+        return "-"
+    text = template.format(mean)
     if len(reports) == 1:
         return text
     low, high = min(map(value, reports)), max(map(value, reports))
@@ -181,10 +190,12 @@ def main(argv):
     bandwidth = None if problem else FLAGS.bandwidth
     network = f"{bandwidth} links" if bandwidth else "loopback"
     if problem:
-        command = shlex.join(["sudo", os.path.relpath(sys.executable), *sys.argv])
+        advice = ""
+        if os.geteuid() != 0:
+            command = shlex.join(["sudo", os.path.relpath(sys.executable), *sys.argv])
+            advice = f" To see links of {FLAGS.bandwidth}: {command}"
         console.print(
-            f"No slow links here ({problem}): all workers share the loopback interface. To see "
-            f"links of {FLAGS.bandwidth}: {command}",
+            f"No slow links here ({problem}): all workers share the loopback interface.{advice}",
             soft_wrap=True,
             highlight=False,
         )
@@ -194,9 +205,9 @@ def main(argv):
     except (trainings.TrainingFailedError, network_namespaces.NetworkNamespaceError) as error:
         console.print(rich.markup.escape(str(error)), soft_wrap=True, highlight=False)
         return 1
-    console.print(table(reports))
     results = {"workers": FLAGS.workers, "bandwidth": bandwidth, "runs": reports}
     (out / "train.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    console.print(table(reports))
     plot(reports, network, out / "train.png")
     console.print(f"Written: {out / 'train.json'} and {out / 'train.png'}")
     return 0

@@ -4,7 +4,6 @@ import collections
 import json
 import pathlib
 import re
-import signal
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from absl import flags
 
 from tf_gc import launch
+from tf_gc.launch.output import LAUNCHER
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string(
@@ -21,8 +21,6 @@ flags.DEFINE_string(
 
 _HERE = pathlib.Path(__file__).parent
 _LAST_LINES = 60  # of all workers together
-# Of a launch that was asked to stop.
-_STOPPED = [128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
 _END_OF_EPOCH = re.compile(r"epoch (\d+)/")
 
 
@@ -83,6 +81,7 @@ class Training(NamedTuple):
         """
         last_lines = collections.deque(maxlen=_LAST_LINES)
         networks = []
+        is_stopped = False
         phases = {phase.epoch: phase for phase in self.phases}
 
         def begin_epoch(epoch):
@@ -90,6 +89,9 @@ class Training(NamedTuple):
                 networks[0].change(bandwidth=phase.bandwidth, latency=phase.latency)
 
         def keep(line):
+            nonlocal is_stopped
+            # An exit code does not say whether this process or a worker alone got a signal.
+            is_stopped |= line.process == LAUNCHER and "it is forwarded" in line.text
             last_lines.append(f"{line.process}: {line.text}")
             if line.process == "worker 0" and (end := _END_OF_EPOCH.match(line.text)):
                 begin_epoch(int(end[1]) + 1)
@@ -108,7 +110,7 @@ class Training(NamedTuple):
             on_line=keep,
             on_network=networks.append,
         )
-        if code in _STOPPED:
+        if is_stopped:
             sys.exit(code)
         if code:
             raise TrainingFailedError(f"{self.title}: exit code {code}\n" + "\n".join(last_lines))

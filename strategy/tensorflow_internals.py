@@ -24,6 +24,9 @@ from tensorflow.python.distribute.cross_device_utils import CollectiveReplicaLau
 # 2.17 to 2.21.
 from tensorflow.python.distribute.distribute_utils import regroup, select_replica
 
+# 2.17 to 2.21; replaced: detect_platform; used: PlatformDevice.INTERNAL_CPU.
+from tensorflow.python.distribute.failure_handling import failure_handling_util
+
 # 2.17 to 2.21; overridden: _create_variable, _create_var_creator, _call_for_each_replica; used:
 # _assert_being_scheduled_by_cluster_coordinator, and _should_use_with_coordinator of the strategy.
 from tensorflow.python.distribute.parameter_server_strategy_v2 import (
@@ -128,6 +131,22 @@ def patience(heartbeat_seconds, start_seconds):
         yield
     finally:
         del eager.configure_coordination_service
+
+
+@contextlib.contextmanager
+def preemption_by_sigterm():
+    """Has handlers of preemption that are made in this context watch for SIGTERM on any machine.
+
+    TensorFlow's own way is to ask Google's cloud whether the machine is there, where it would heed
+    its notices of maintenance with GPUs, and nothing without.
+    """
+    detect_platform = failure_handling_util.detect_platform
+    elsewhere = failure_handling_util.PlatformDevice.INTERNAL_CPU
+    failure_handling_util.detect_platform = lambda: elsewhere
+    try:
+        yield
+    finally:
+        failure_handling_util.detect_platform = detect_platform
 
 
 def capture_in_each_call(graph, dtype, function, *args):

@@ -1,11 +1,14 @@
 """tf_gc.keras.BackupAndRestore, and TensorFlow's checkpoints, on clusters of real processes."""
 
+import contextlib
+import http.server
 import os
 import pathlib
 import pickle
 import signal
 import subprocess
 import sys
+import threading
 from unittest import mock
 
 import backup_programs as programs
@@ -316,20 +319,43 @@ class OtherWorkersTest(_BackupTest):
             self.assertRegex(str(error), "worker 0 has not got .*/worker-1/backup-1-of-2. Start 2")
 
 
+class _MetadataServer(http.server.BaseHTTPRequestHandler):
+    """What a machine of Google's cloud can ask what it is."""
+
+    def do_GET(self):
+        self.server.requests.append(self.path)
+        self.send_response(200)
+        self.end_headers()
+
+
+@contextlib.contextmanager
+def google_cloud():
+    """Yields the environment variables of one of its machines, and what is asked there."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _MetadataServer) as server:
+        server.requests = []
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield {"GCE_METADATA_IP": f"127.0.0.1:{server.server_port}"}, server.requests
+        finally:
+            server.shutdown()
+
+
 class PreemptionTest(_BackupTest):
     """SIGTERM to one worker makes all of them save, and exit."""
 
     @_both_keras
     def test_fit_goes_on_where_it_was_told_to_end(self, **environment):
         arguments = {"save_before_preemption": True, "save_freq": False}
-        interrupted(
-            environment,
-            programs.fit,
-            self.directory,
-            tf_gc.ThreeLC(),
-            (1, 1, 1, signal.SIGTERM),
-            **arguments,
-        )
+        with google_cloud() as (variables, requests):
+            interrupted(
+                {**environment, **variables},
+                programs.fit,
+                self.directory,
+                tf_gc.ThreeLC(),
+                (1, 1, 1, signal.SIGTERM),
+                **arguments,
+            )
+        self.assertEqual(requests, [])
         self.assertLen(programs.found(self.directory), 2)
         with Cluster(2, environment) as cluster:
             results = cluster.run(

@@ -278,6 +278,13 @@ class CommandLineTest(_LaunchTest):
         ):
             self.assertIn(f"tf_gc-launch {subcommand}\n", result.stdout.decode())
 
+    @parameterized.parameters("-h", "--help")
+    def test_help_of_the_probe_says_what_it_does(self, flag):
+        result = self.command_line("--workers=2", "probe", flag)
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
+        self.assertIn(b"usage: tf_gc-launch [flags] probe [--timeout_seconds 60]", result.stdout)
+        self.assertIn(b"measures the links", result.stdout)
+
     @parameterized.parameters("probe", "report", "versions")
     def test_a_script_with_the_name_of_a_subcommand_can_be_run(self, name):
         program = self.write('print("the script")', name)
@@ -309,13 +316,15 @@ class CommandLineTest(_LaunchTest):
         self.assertEqual(result.returncode, 2)
         self.assertIn(message, result.stderr)
 
-    def test_no_reader_of_the_output_is_no_reason_to_leave_processes(self):
-        program = self.write(f'print("x\\n" * 100000); {_SLEEP}')
+    @parameterized.parameters(("stdout", ""), ("stderr", "2>&1 >/dev/null"))
+    def test_no_reader_of_the_output_is_no_reason_to_leave_processes(self, stream, redirection):
+        program = self.write(f'print("x\\n" * 100000, file=sys.{stream}); {_SLEEP}')
         result = subprocess.run(
-            f"{sys.executable} -m tf_gc.launch {program} | head -n 1; exit ${{PIPESTATUS[0]}}",
+            f"{sys.executable} -m tf_gc.launch {program} {redirection} | head -n 1; "
+            "exit ${PIPESTATUS[0]}",
             shell=True,
             executable="/bin/bash",
-            env=self.environment(),
+            env={**self.environment(), "PYTHONUNBUFFERED": ""},
             stdout=subprocess.PIPE,
             timeout=_LONG_SECONDS,
             check=False,
@@ -368,16 +377,17 @@ class CommandLineTest(_LaunchTest):
             [path.name for path in folder.glob("saved-*")], ["saved-0", "saved-1"]
         )
 
-    def test_signals_reach_processes_whose_output_nobody_reads(self):
-        program = self.write('print("x\\n" * 100000, flush=True); time.sleep(600)')
+    @parameterized.parameters(r"x\n", "x")
+    def test_signals_reach_processes_whose_output_nobody_reads(self, printed):
+        program = self.write(f'print("{printed}" * 200_000, flush=True); time.sleep(600)')
         with subprocess.Popen(
             [sys.executable, "-m", "tf_gc.launch", program],
-            env=self.environment(),
+            env={**self.environment(), "PYTHONUNBUFFERED": ""},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         ) as process:
             self.addCleanup(process.kill)
-            self.assertEqual(process.stdout.read(13), b"[worker 0] x\n")
+            self.assertEqual(process.stdout.read(12), b"[worker 0] x")
             time.sleep(1)  # until the pipe is full
             process.send_signal(signal.SIGTERM)
             self.assertEqual(process.wait(timeout=_LONG_SECONDS), 128 + signal.SIGTERM)
@@ -386,7 +396,6 @@ class CommandLineTest(_LaunchTest):
 class OutputTest(_LaunchTest):
     @parameterized.parameters(0, 1, 2)
     def test_a_slow_reader_gets_the_last_words_of_the_launcher(self, phase):
-        lines = []
         ready = itertools.cycle([phase == 0, phase == 1, phase == 2])
         body = """
             print("out")
@@ -395,12 +404,12 @@ class OutputTest(_LaunchTest):
             """
         with (
             mock.patch.object(output.Printer, "is_ready", lambda _: next(ready)),
-            mock.patch.object(output.Printer, "__call__", lambda _, line: lines.append(line)),
+            contextlib.redirect_stdout(io.StringIO()) as out,
+            contextlib.redirect_stderr(io.StringIO()) as said,
         ):
             self.run_program(body, workers=1, on_line=None)
-        self.assertEqual(self.texts(lines, "worker 0"), ["out"])
-        [said] = self.texts(lines, "tf_gc-launch")
-        self.assertStartsWith(said, "1 steps: each worker sent")
+        self.assertEqual(out.getvalue(), "[worker 0] out\n")
+        self.assertStartsWith(said.getvalue(), "[tf_gc-launch] 1 steps: each worker sent")
 
     def test_lines_carry_the_worker_and_keep_their_stream(self):
         program = self.write('print("out", index); print("err", index, file=sys.stderr)')
@@ -461,6 +470,10 @@ class OutputTest(_LaunchTest):
         _, lines = self.run_program('print("\\n".join(map(str, range(50000))))')
         for worker in range(2):
             self.assertEqual(self.texts(lines, f"worker {worker}"), [str(i) for i in range(50000)])
+
+    def test_a_long_line_is_printed_whole(self):
+        result = self.command_line(self.write('print("é" * 100_000)'))
+        self.assertEqual(result.stdout.decode(), "[worker 0] " + "é" * 100_000 + "\n")
 
     def test_a_long_line_is_cut_between_characters(self):
         _, lines = self.run_program('print("a" + "é" * 600_000)', workers=1)

@@ -1,5 +1,6 @@
 """What measures links: ops, probes and the program."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ from tf_gc.strategy import link_probe
 
 import tf_gc
 from tests.clusters import shared_cluster
+from tf_gc import launch
 from tf_gc.adaptive import LinkEstimator
 from tf_gc.testing.cluster import Cluster
 
@@ -26,8 +28,10 @@ _RATE = 1e7  # of links that only exist as numbers, in bits per second
 _PACKAGE_ROOT = pathlib.Path(tf_gc.__file__).resolve().parents[1]
 
 
-def _config(type_):
-    cluster = {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"]}
+_ALONE = {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"]}
+
+
+def _config(type_, cluster=_ALONE):
     return json.dumps({"cluster": cluster, "task": {"type": type_, "index": 0}})
 
 
@@ -147,6 +151,21 @@ class ProgramTest(parameterized.TestCase):
         self.assertLen(re.findall(r"\d+\.\d\d ms", result.stdout), 6)
         self.assertLen(re.findall(r"[\d.]+ [MG]bit/s", result.stdout), 6)
         self.assertEqual({line.split("]")[0] for line in result.stdout.splitlines()}, {"[worker 0"})
+
+    def test_a_chief_has_its_own_name(self):
+        jobs = ("chief", "worker")
+        addresses = [[f"127.0.0.1:{port}"] for port in launch.free_ports(2)]
+        cluster = dict(zip(jobs, addresses, strict=True))
+
+        def run(job):
+            return self.run_program(["tf_gc.adaptive.probe"], TF_CONFIG=_config(job, cluster))
+
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            of_chief, of_worker = pool.map(run, jobs)
+        self.assertEqual(of_chief.returncode, 0, of_chief.stderr)
+        names = re.findall(r"^│ (\w+ \d) ", of_chief.stdout, re.MULTILINE)
+        self.assertEqual(names, ["chief 0", "worker 0"])
+        self.assertEqual(of_worker.stdout, "")
 
     @parameterized.parameters(
         ("", "TF_CONFIG is not set: start it with tf_gc-launch --workers 2 probe"),

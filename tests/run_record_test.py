@@ -238,6 +238,13 @@ class ReportTest(_RecordTest):
         self.assertEqual(code, 0)
         self.assertTrue(pathlib.Path(output.rpartition("Written: ")[2].strip()).exists())
 
+    def test_runs_of_other_names_have_other_figures(self):
+        for name in ("lr0.1", "lr0.01"):
+            self.write()
+            code, _, errors = self.report(self.path.rename(self.path.with_name(name)))
+            self.assertEqual(code, 0, errors)
+            self.assertTrue(self.path.with_name(f"{name}.png").exists())
+
     def test_the_output_may_lie_elsewhere_and_have_another_format(self):
         self.write()
         output = self.path.parent / "figure.svg"

@@ -133,6 +133,23 @@ class SetupTest(parameterized.TestCase):
             r"PYTHON=python3\.99 is no command here: name one that is",
         )
 
+    def test_another_python_than_that_of_the_first_run_is_refused(self):
+        self.install({"python3": _PYTHON, **_BUILD_TOOLS})
+        self.install({"python3.12": "echo Python 3.12.1"})
+        self.run_setup()
+        self.assertEqual(self.run_setup(PYTHON="python3").returncode, 0)
+        self.assert_says(
+            self.run_setup(PYTHON="python3.12"),
+            r"\.venv has Python 3\.11\.2, and PYTHON=python3\.12 is Python 3\.12\.1: remove \.venv "
+            "first",
+        )
+
+    @parameterized.parameters(({"bazelisk": ""}, {}), ({}, {"BAZEL": "/opt/bazel"}))
+    def test_what_builds_with_bazel_takes_its_place(self, programs, environment):
+        self.install({"python3": _PYTHON, "g++": "", **programs})
+        result = self.run_setup(**environment)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
     @absltest.skipIf(os.geteuid() != 0, "needs root, to install")
     def test_what_apt_says_is_shown_where_it_fails(self):
         self.install({"python3": _PYTHON, "apt-get": "echo E: no such package; exit 100"})

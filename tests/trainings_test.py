@@ -1,6 +1,7 @@
 """examples/trainings.py: what ends a training, what ends all of them, whose a report is."""
 
 import json
+import os
 import pathlib
 import signal
 import sys
@@ -18,15 +19,23 @@ def _training():
 
 
 class TrainingsTest(parameterized.TestCase):
+    def run_program(self, body):
+        """Runs a training by one worker, of a program in place of an example."""
+        folder = self.create_tempdir()
+        folder.create_file("digits.py", f"import os, signal, time\n{body}\n")
+        with mock.patch.object(trainings, "_HERE", pathlib.Path(folder)):
+            _training()._replace(workers=1).run()
+
     @parameterized.parameters(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     def test_a_signal_ends_all(self, number):
         """The launcher takes signals; a program that has more to train must hear of them."""
-        with (
-            mock.patch.object(trainings.launch, "launch", return_value=128 + number),
-            self.assertRaises(SystemExit) as raised,
-        ):
-            _training().run()
+        with self.assertRaises(SystemExit) as raised:
+            self.run_program(f"os.kill({os.getpid()}, {number}); time.sleep(600)")
         self.assertEqual(raised.exception.code, 128 + number)
+
+    def test_a_worker_that_was_told_to_end_by_others_ends_one(self):
+        with self.assertRaisesRegex(trainings.TrainingFailedError, "one: exit code 143"):
+            self.run_program("os.kill(os.getpid(), signal.SIGTERM); time.sleep(600)")
 
     @parameterized.parameters(1, 128 + signal.SIGKILL)
     def test_a_failure_ends_one(self, code):

@@ -43,7 +43,7 @@ _NAME = re.compile(r"tf_gc-(?P<pid>\d+)-(?P<start>\d+)-\d+-(?:switch|worker\d+)"
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000  # of <sched.h>
 _CAP_NET_ADMIN, _CAP_SYS_ADMIN = 12, 21  # of <linux/capability.h>
-_IN_A_CONTAINER = "a container needs the capabilities SYS_ADMIN and NET_ADMIN"
+_IN_A_CONTAINER = "a container needs docker run --cap-add=SYS_ADMIN --cap-add=NET_ADMIN"
 
 _serial = itertools.count()
 

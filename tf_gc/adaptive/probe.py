@@ -9,8 +9,9 @@ tf.distribute's own strategies:
     TF_CONFIG='{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]},
                 "task": {"type": "worker", "index": 0}}' python -m tf_gc.adaptive.probe
 
-Worker 0 prints the table. A link is what messages of tf_gc get of it: latency is half of what a
-short message and its answer take, gRPC and the processes' own work included.
+The chief, or without one worker 0, prints the table. A link is what messages of tf_gc get of it:
+latency is half of what a short message and its answer take, gRPC and the processes' own work
+included.
 """
 
 import os
@@ -29,14 +30,20 @@ _TIMEOUT_SECONDS = flags.DEFINE_float(
 _JOBS = ("chief", "worker")
 
 
-def print_table(links, file=None):
-    """Prints the `Network` of each link, None from a worker to itself, to stdout by default."""
+def print_table(links, names, file=None):
+    """Prints the `Network` of each link, None from a worker to itself, to stdout by default.
+
+    Args:
+      links: [sender][receiver], in the order of their ranks.
+      names: of the workers, likewise.
+      file: where to.
+    """
     table = Table(title="Links between the workers: latency, bandwidth", show_lines=True)
     table.add_column("from \\ to")
-    for receiver in range(len(links)):
-        table.add_column(f"worker {receiver}", justify="right", no_wrap=True)
-    for sender, row in enumerate(links):
-        table.add_row(f"worker {sender}", *map(_cell, row))
+    for receiver in names:
+        table.add_column(receiver, justify="right", no_wrap=True)
+    for sender, row in zip(names, links, strict=True):
+        table.add_row(sender, *map(_cell, row))
     # As wide as it must be, also where it is piped to a file.
     Console(file=file, width=max(80, 16 * (len(links) + 1))).print(table)
 
@@ -49,7 +56,7 @@ def _cell(link):
 
 
 def _resolver():
-    """Returns what TF_CONFIG says of the cluster, and the number of its workers.
+    """Returns what TF_CONFIG says of the cluster, and the names of its workers.
 
     Raises:
       app.UsageError: it does not describe a worker of two or more.
@@ -65,13 +72,13 @@ def _resolver():
         raise app.UsageError(f"TF_CONFIG does not describe a cluster: {error}") from error
     if type_ not in _JOBS:
         raise app.UsageError(f'TF_CONFIG: task.type is "{type_}", and links are between workers')
-    workers = sum(len(cluster.get(job, [])) for job in _JOBS)
-    if workers < 2:
+    names = [f"{job} {index}" for job in _JOBS for index in range(len(cluster.get(job, [])))]
+    if len(names) < 2:
         raise app.UsageError(
             "links are between two workers or more, and TF_CONFIG has 1: tf_gc-launch --workers 2 "
             "probe"
         )
-    return resolver, workers
+    return resolver, names
 
 
 def main(argv):
@@ -85,19 +92,16 @@ def main(argv):
     from tf_gc.strategy.link_probe import probe_links
 
     tf.get_logger().setLevel("WARNING")
-    resolver, workers = _resolver()
+    resolver, names = _resolver()
     timeout_seconds = _TIMEOUT_SECONDS.value
     # It starts the collective runtime, in which the workers find each other.
     tf_gc.MultiWorkerMirroredStrategy(
         resolver, tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout_seconds)
     )
     with tf.device(f"/job:{resolver.task_type}/task:{resolver.task_id}/device:CPU:0"):
-        links = probe_links(workers, timeout_seconds)
-    is_first = resolver.task_type == next(
-        job for job in _JOBS if job in resolver.cluster_spec().jobs
-    )
-    if is_first and resolver.task_id == 0:
-        print_table(links)
+        links = probe_links(len(names), timeout_seconds)
+    if names[0] == f"{resolver.task_type} {resolver.task_id}":
+        print_table(links, names)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import keras
 import tensorflow as tf
 
-from tf_gc.strategy import keras_seams
+from tf_gc.strategy import keras_seams, tensorflow_internals
 from tf_gc.strategy.backups import Backups, Position
 
 
@@ -130,8 +130,8 @@ class BackupAndRestore(keras_seams.TfKerasCallback, keras.callbacks.Callback):
         nothing = tf.train.CheckpointManager(
             tf.train.Checkpoint(), os.path.join(self.backup_dir, "none"), max_to_keep=1
         )
-        self._preemption = tf.distribute.experimental.PreemptionCheckpointHandler(
-            self.model.distribute_strategy.cluster_resolver,
-            nothing,
-            termination_config=tf.distribute.experimental.TerminationConfig(save_fn=self._write),
-        )
+        write = tf.distribute.experimental.TerminationConfig(save_fn=self._write)
+        with tensorflow_internals.preemption_by_sigterm():
+            self._preemption = tf.distribute.experimental.PreemptionCheckpointHandler(
+                self.model.distribute_strategy.cluster_resolver, nothing, termination_config=write
+            )

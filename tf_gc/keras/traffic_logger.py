@@ -22,10 +22,11 @@ class TrafficLogger(keras_seams.TfKerasCallback, keras.callbacks.Callback):
     A callback for `fit` of Keras 3 and tf_keras, for a model that was made in the
     scope of a strategy of tf_gc:
 
-        worker = strategy.cluster_resolver.task_id or 0
+        resolver = strategy.cluster_resolver
+        worker = f"{resolver.task_type or 'worker'}_{resolver.task_id or 0}"
         model.fit(dataset, epochs=10, callbacks=[
             tf_gc.keras.TrafficLogger("logs"),
-            keras.callbacks.TensorBoard(f"logs/worker_{worker}"),
+            keras.callbacks.TensorBoard(f"logs/{worker}"),
         ])
 
     Into the `logs` of each epoch it puts what other callbacks (`History`,

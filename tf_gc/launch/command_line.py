@@ -302,6 +302,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if subcommand and not subcommand.on_workers:
             _refuse_flags(values, program[0])
             return importlib.import_module(subcommand.module).main(program)
+        if subcommand and {"-h", "--help"} & set(program):
+            print(f"usage: tf_gc-launch {subcommand.usage}\n\n{subcommand.summary}")
+            return 0
         command = _command(program, values.module, values.ps)
         link_changes = _link_changes(values.link_changes)
     except flags.Error as error:
@@ -335,5 +338,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tf_gc-launch: --{error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # whoever read the output has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return 128 + signal.SIGPIPE

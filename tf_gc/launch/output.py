@@ -19,12 +19,21 @@ LONGEST_LINE = 1 << 20  # bytes; what is longer is cut
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "red")
 _PROGRESS_SECONDS = 1.0
+# Characters, of up to four bytes each: as many bytes as a pipe that is ready takes without a wait.
+_PIECE = select.PIPE_BUF // 4
 
 
 class OutputLine(NamedTuple):
     """One line of output."""
 
     process: str  # "worker 0", "ps 0" or "chief"; "tf_gc-launch": the launcher's own words
+    stream: str  # "stdout" or "stderr"
+    text: str
+
+
+class Piece(NamedTuple):
+    """Some of what a printed line is."""
+
     stream: str  # "stdout" or "stderr"
     text: str
 
@@ -99,30 +108,39 @@ class Printer:
         }
 
     def is_ready(self) -> bool:
-        """Returns whether both streams take a line without a wait for their readers."""
-        return all(map(_takes_a_line, self._streams.values()))
+        """Returns whether both streams take a piece without a wait for their readers."""
+        return all(map(_takes_a_piece, self._streams.values()))
 
-    def __call__(self, line: OutputLine) -> None:
-        """Prints a line.
+    def pieces(self, line: OutputLine) -> list[Piece]:
+        """Cuts a line, behind its name, into what a stream that is ready takes at once."""
+        text = f"{self._prefixes[line.process, line.stream]}{line.text}\n"
+        return [
+            Piece(line.stream, text[begin : begin + _PIECE])
+            for begin in range(0, len(text), _PIECE)
+        ]
+
+    def __call__(self, piece: Piece) -> None:
+        """Prints a piece.
 
         Raises:
           BrokenPipeError: nobody reads the stream any more, and the processes are not to go on. One
             that fails otherwise, as on a full disk or a terminal that is gone, is given up, for
             the processes do not need it.
         """
-        stream = self._streams[line.stream]
+        stream = self._streams[piece.stream]
         try:
-            stream.write(f"{self._prefixes[line.process, line.stream]}{line.text}\n")
+            stream.write(piece.text)
             stream.flush()
         except OSError as error:
             if isinstance(error, BrokenPipeError) and not self._may_lose_readers():
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            text = f"{line.stream}: output is not written any more: {error.strerror}"
-            self(OutputLine(LAUNCHER, "stderr", text))
+            text = f"{piece.stream}: output is not written any more: {error.strerror}"
+            for said in self.pieces(OutputLine(LAUNCHER, "stderr", text)):
+                self(said)
 
 
-def _takes_a_line(stream):
+def _takes_a_piece(stream):
     poll = select.poll()
     try:
         poll.register(stream, select.POLLOUT)

@@ -44,8 +44,8 @@ def main(argv: Sequence[str]) -> int:
         if len(paths) != 1:
             raise flags.Error(f"one file is drawn, {len(paths)} are given")
         path = pathlib.Path(paths[0])
-        output = pathlib.Path(values.output) if values.output else path
-        if not values.output or not output.suffix:
+        output = pathlib.Path(values.output or f"{str(path).removesuffix('.json')}.png")
+        if not output.suffix:
             output = output.with_suffix(".png")
         run = read_run(path)
         if not run.points:

@@ -17,7 +17,7 @@ from tf_gc import network_namespaces
 from tf_gc.launch import gpus, summary
 from tf_gc.launch.guard import Guard
 from tf_gc.launch.link_changes import LinkChange
-from tf_gc.launch.output import CHUNK, LAUNCHER, LineBuffer, OutputLine, Printer
+from tf_gc.launch.output import CHUNK, LAUNCHER, LineBuffer, OutputLine, Piece, Printer
 from tf_gc.launch.processes import (
     PORTS,
     LaunchError,
@@ -246,8 +246,10 @@ class _Job:
     ):
         self._interrupts = interrupts
         self._on_line = on_line
-        self._is_ready = on_line.is_ready if isinstance(on_line, Printer) else lambda: True
-        self._unprinted: collections.deque[OutputLine] = collections.deque()
+        prints = isinstance(on_line, Printer)
+        self._is_ready = on_line.is_ready if prints else lambda: True
+        self._pieces = on_line.pieces if prints else lambda line: [line]
+        self._unprinted: collections.deque[OutputLine | Piece] = collections.deque()
         self._grace = grace
         self._programs: list[Process] = []
         self._servers: list[Process] = []
@@ -417,7 +419,7 @@ class _Job:
             self._print(line)
 
     def _print(self, line):
-        self._unprinted.append(line)
+        self._unprinted.extend(self._pieces(line))
         self._print_unprinted()
 
     def _print_unprinted(self):
