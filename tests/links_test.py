@@ -160,6 +160,16 @@ class LinkEstimatorTest(parameterized.TestCase):
             estimator.add(samples)
         self.check(estimator.network, 5e-2, 1e7)
 
+    def test_a_latency_that_short_messages_show_explains_longer_ones(self):
+        """One that is too small a change to be one by itself, on a busy machine."""
+        estimator = self.after_probe(4e-3, 5e7)
+        sizes = np.array([100, 33_000, 22_000, 11_000])
+        for _ in range(3):
+            samples = _samples(sizes, 12e-3, 5e7)
+            samples[sizes > 14_600, 1] += 24e-3
+            estimator.add(samples)
+        self.assertBetween(estimator.network.bandwidth, 4e7, 6e7)
+
     def test_what_longer_messages_tell_waits_for_short_ones(self):
         """It may be the latency that has changed, or the bandwidth."""
         estimator = self.after_probe(1e-3, 1e7)

@@ -49,8 +49,8 @@ class LinkEstimator:
     Four samples in a row that take 1.5 times as long as expected, or less than 2 / 3, are a change
     of the network: what came before them is forgotten. Of samples of no more than 1 KiB, which tell
     the latency alone, it is 4 times, or less than a quarter. Short and long ones are rows of their
-    own, by powers of 4 bytes. Between 1 and 256 KiB, samples that deviate do not count before short
-    ones have come that do not, as it may be the latency that has changed.
+    own, by powers of 4 bytes. Between 1 and 256 KiB, samples that deviate count only where short
+    ones have come meanwhile whose latency does not explain it.
 
     Attributes:
       network: the estimate; None until a short and a long message have been seen.
@@ -89,31 +89,33 @@ class LinkEstimator:
                 f"{size:g} bytes in {seconds:g} s"
             )
         for size, seconds in samples:
-            deviates, length, first = self._row(size, seconds)
-            of_latency = deviates and _SHORT < size < _LONG and not self._has_same_latency(first)
-            if not of_latency:
+            length, first = self._row(size, seconds)
+            if length == 0 or size <= _SHORT or self._is_of_bandwidth(size, seconds, first):
                 of_size = self._short if size <= _SHORT else self._long
                 of_size.append((size, seconds, self._count))
-                if deviates and length >= _RUN:
+                if length >= _RUN:
                     self._forget(first)
                     self._fit()
             self._count += 1
         self._fit()
 
     def _row(self, size, seconds):
-        """Returns whether this sample deviates, in which number in a row, and the row's first."""
+        """Returns which in a row of samples that deviate this one is, 0 for none, and the first."""
         if self.network is None:
-            return False, 0, 0
-        latency, expected = self.network.latency, 8 * size / self.network.bandwidth
-        least, most = 2 * latency + expected, _most_latency(size, latency) + expected
-        factor = _DEVIATION_OF_SHORT if size <= _SHORT else _DEVIATION
-        deviation = int(seconds > most * factor) - int(seconds < least / factor)
+            return 0, 0
+        deviation = self._deviation(size, seconds, self.network.latency)
         key = math.frexp(size)[1] // 2
         before, length, first = self._rows.get(key, (0, 0, 0))
         if deviation != before:
             length, first = 0, self._count
         self._rows[key] = deviation, length + 1, first
-        return deviation != 0, length + 1, first
+        return (length + 1) * abs(deviation), first
+
+    def _deviation(self, size, seconds, latency):
+        expected = 8 * size / self.network.bandwidth
+        least, most = 2 * latency + expected, _most_latency(size, latency) + expected
+        factor = _DEVIATION_OF_SHORT if size <= _SHORT else _DEVIATION
+        return int(seconds > most * factor) - int(seconds < least / factor)
 
     def _forget(self, first):
         """Forgets all before a sample."""
@@ -122,12 +124,12 @@ class LinkEstimator:
                 window.popleft()
         self._rows = {}
 
-    def _has_same_latency(self, first):
-        """Whether short samples say so, of which there is one at least since the given one."""
-        took = [seconds for _, seconds, number in self._short if number >= first]
-        expected = 2 * self.network.latency
-        least, most = expected / _DEVIATION_OF_SHORT, expected * _DEVIATION_OF_SHORT
-        return bool(took) and least <= np.median(took) <= most
+    def _is_of_bandwidth(self, size, seconds, first):
+        """Whether it is not the latency why samples deviate since the given one."""
+        short = [seconds for _, seconds, number in self._short if number >= first]
+        if size >= _LONG or not short:
+            return size >= _LONG
+        return self._deviation(size, seconds, np.median(short) / 2) != 0
 
     def _fit(self):
         sizes, seconds, _ = np.array([*self._short, *self._long]).T
