@@ -330,6 +330,17 @@ class ChooserTest(absltest.TestCase):
             self.assertEqual(chooser.plan, plan)
             self.assertTrue(chooser.is_settled)
 
+    def test_what_is_no_latency_of_a_step_bounds_what_its_bytes_take(self):
+        systems, world = [_3LC, _RING], _World(Network(0.055, 1e7), [1_000_000])
+        chooser = Chooser(systems, world.sizes, 4, _RATIOS)
+        reported = dataclasses.replace(world.network, bandwidth=1e6)
+        plan = chooser.update(reported, gains=_GAINS)
+        self.assertEqual(plan.choices, (1,))
+        for _ in range(60):
+            took = world.seconds(systems, plan.choices, plan.ratio)
+            plan = chooser.update(reported, [took] * 4)
+        self.assertEqual(plan.choices, (0,))
+
     def test_a_latency_that_was_measured_as_too_long_is_no_change_of_the_steps(self):
         systems = [_RING, _TREE]
         world = _World(Network(3e-3, 1e9), [100_000], computation=0.001, wrong={"AR-Topk": 0.3})

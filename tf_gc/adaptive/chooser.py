@@ -30,6 +30,8 @@ _CHEAP_SECONDS = 1.0
 # Of the collectives of a system those are tried that the model takes for so close to the best one:
 # it knows of no work that a message makes.
 _SIMILAR = 1.25
+# Bytes may have taken such a part of a step, though latency seems to be all of it.
+_LEAST_TRANSFER = 0.1
 # Of two plans that differ by less, or by no more than the standard error of what was measured and
 # less than the second factor, the more faithful one is taken. The standard error of the median of n
 # normal numbers is _ERROR times their median absolute deviation, over the root of n.
@@ -264,10 +266,12 @@ class Chooser:
         costs = self._chosen(network, used.choices)
         transfer = sum(cost.transfer for cost in costs)
         latency = max(cost.latency for cost in costs)
+        step = min(seconds)
+        most = max(step - latency, _LEAST_TRANSFER * step)  # that its bytes can have taken
         return dataclasses.replace(
             network,
-            bandwidth=network.bandwidth * max(1.0, transfer / min(seconds)),
-            latency=network.latency / max(1.0, latency / min(seconds)),
+            bandwidth=network.bandwidth * max(1.0, transfer / most),
+            latency=network.latency / max(1.0, latency / step),
         )
 
     def _chosen(self, network, choices):
