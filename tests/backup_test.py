@@ -85,25 +85,23 @@ class RestartTest(_BackupTest):
         self.check_same_end(results, uninterrupted(environment, tf_gc.ThreeLC()), (1, 1))
 
     @parameterized.named_parameters(
-        ("at_an_epoch_keras_3", {}, {}),
-        ("behind_its_last_batch_keras_3", {}, {"save_freq": programs.BATCHES}),
-        ("behind_its_last_batch_tf_keras", _LEGACY_KERAS, {"save_freq": programs.BATCHES}),
+        ("at_an_epoch_keras_3", {}, 2, {}),
+        ("behind_its_last_batch_keras_3", {}, 1, {"save_freq": programs.BATCHES}),
+        ("behind_its_last_batch_tf_keras", _LEGACY_KERAS, 1, {"save_freq": programs.BATCHES}),
     )
-    def test_it_goes_on(self, environment, arguments):
-        interrupted(
-            environment, programs.fit, self.directory, tf_gc.ThreeLC(), (0, 1, 2), **arguments
-        )
-        cluster = shared_cluster(2, **environment)
-        results = cluster.run(programs.fit, self.directory, tf_gc.ThreeLC(), seed=1, **arguments)
-        self.check_same_end(results, uninterrupted(environment, tf_gc.ThreeLC()), (1, 0))
+    def test_it_goes_on(self, environment, workers, arguments):
+        fit = programs.fit, self.directory, tf_gc.ThreeLC()
+        interrupted(environment, *fit, (0, 1, 2), workers=workers, **arguments)
+        results = shared_cluster(workers, **environment).run(*fit, seed=1, **arguments)
+        expected = uninterrupted(environment, tf_gc.ThreeLC(), workers)
+        self.check_same_end(results, expected, (1, 0))
 
     def test_it_goes_on_within_an_epoch_where_a_callback_evaluates_before(self):
+        fit = programs.fit, self.directory, tf_gc.ThreeLC()
         arguments = {"save_freq": 3, "evaluates": True}
-        interrupted({}, programs.fit, self.directory, tf_gc.ThreeLC(), (1, 1, 2), **arguments)
-        results = shared_cluster(2).run(
-            programs.fit, self.directory, tf_gc.ThreeLC(), seed=1, **arguments
-        )
-        self.check_same_end(results, uninterrupted({}, tf_gc.ThreeLC()), (1, 1))
+        interrupted({}, *fit, (0, 1, 2), workers=1, **arguments)
+        results = shared_cluster(1).run(*fit, seed=1, **arguments)
+        self.check_same_end(results, uninterrupted({}, tf_gc.ThreeLC(), workers=1), (1, 1))
 
     def test_it_goes_on_where_the_program_restores_a_checkpoint_before(self):
         restored = self.create_tempdir().full_path
@@ -131,22 +129,19 @@ class RestartTest(_BackupTest):
 
     @_both_keras
     def test_it_goes_on_behind_the_last_batch_of_a_dataset_of_unknown_size(self, **environment):
-        batches = 2 * programs.BATCHES  # as each worker gets half of every batch
-        kwargs = {"save_freq": batches, "is_size_known": False}
-        arguments = (self.directory, tf_gc.ThreeLC())
-        interrupted(environment, programs.fit, *arguments, (0, 1, 2), **kwargs)
-        for result in shared_cluster(2, **environment).run(
-            programs.fit, *arguments, seed=1, **kwargs
-        ):
-            self.assertEqual(result["steps"], [(e, b) for e in (1, 2) for b in range(batches)])
-            self.assertEqual(result["logs"], [(1, True), (2, True)])
+        fit = programs.fit, self.directory, tf_gc.ThreeLC()
+        kwargs = {"save_freq": programs.BATCHES, "is_size_known": False}
+        interrupted(environment, *fit, (0, 1, 2), workers=1, **kwargs)
+        [result] = shared_cluster(1, **environment).run(*fit, seed=1, **kwargs)
+        self.assertEqual(result["steps"], _STEPS[programs.BATCHES :])
+        self.assertEqual(result["logs"], [(1, True), (2, True)])
 
     def test_it_goes_on_behind_a_last_execution_that_goes_beyond_the_epoch(self):
+        fit = programs.fit, self.directory, tf_gc.ThreeLC()
         kwargs = {"save_freq": programs.BATCHES + 1, "steps_per_execution": 3}
-        arguments = (self.directory, tf_gc.ThreeLC())
-        interrupted({}, programs.fit, *arguments, (0, 1, 2), **kwargs)
-        for result in shared_cluster(2).run(programs.fit, *arguments, seed=1, **kwargs):
-            self.assertEqual(result["logs"], [(1, True), (2, True)])
+        interrupted({}, *fit, (0, 1, 2), workers=1, **kwargs)
+        [result] = shared_cluster(1).run(*fit, seed=1, **kwargs)
+        self.assertEqual(result["logs"], [(1, True), (2, True)])
 
     @some_of(
         (tf_gc.DiLoCo(inner_steps=4, compression=tf_gc.ThreeLC()),),
@@ -235,8 +230,12 @@ class WritingTest(_BackupTest):
         disk.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "backups", disk], check=True)
         self.addCleanup(subprocess.run, ["umount", disk], check=True)
-        outcomes = interrupted({}, programs.fit, self.directory, tf_gc.ThreeLC(), save_freq=2)
-        self.assertRegex(str(outcomes[1]), "No space left on device")
+        with Cluster(2) as cluster:
+            cluster.begin(programs.fit, self.directory, tf_gc.ThreeLC(), save_freq=2)
+            [error] = cluster.end([1])
+            cluster.kill(1)  # which the other one waits for
+            cluster.end([0])
+        self.assertIn("No space left on device", str(error))
         subprocess.run(["mount", "-o", "remount,size=10m", disk], check=True)
         self.assertFalse((disk / "unfinished").exists())
         whole = len([part for part in programs.found(self.directory) if "worker-1/" in part])

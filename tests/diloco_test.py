@@ -1,6 +1,7 @@
 """tf_gc.DiLoCo on clusters of real processes."""
 
 import dataclasses
+import functools
 import tempfile
 
 import diloco_programs as programs
@@ -201,10 +202,9 @@ class OuterStepTest(parameterized.TestCase):
         self.assertEqual(results, [None, None])
 
     def test_synchronize_of_nothing_is_refused(self):
-        with Cluster(2) as cluster:
-            for error in cluster.outcomes(programs.synchronize_nothing, tf_gc.DiLoCo(4)):
-                self.assertIsInstance(error, ValueError)
-                self.assertIn("variables must be those of an optimizer", str(error))
+        for error in shared_cluster(2).outcomes(programs.synchronize_nothing, tf_gc.DiLoCo(4)):
+            self.assertIsInstance(error, ValueError)
+            self.assertIn("variables must be those of an optimizer", str(error))
 
     @parameterized.parameters(
         {"steps": 4, "synchronize": False},  # at the end of a period
@@ -321,21 +321,19 @@ class OuterStepTest(parameterized.TestCase):
         ([], [[0, 1, 2]]),
     )
     def test_a_step_that_ends_with_other_variables_is_refused(self, lists, ended):
-        with Cluster(2) as cluster:
-            for error in cluster.outcomes(
-                programs.mixed_lists, tf_gc.DiLoCo(1, _AVERAGE), lists, ended
-            ):
-                self.assertIsInstance(error, ValueError)
-                self.assertIn("outer_step must get the variables", str(error))
+        for error in shared_cluster(2).outcomes(
+            programs.mixed_lists, tf_gc.DiLoCo(1, _AVERAGE), lists, ended
+        ):
+            self.assertIsInstance(error, ValueError)
+            self.assertIn("outer_step must get the variables", str(error))
 
     @parameterized.parameters([[[0, 1], [2, 1]]], [[[0, 1], [0, 2]]])
     def test_a_variable_of_two_optimizers_is_refused(self, lists):
-        with Cluster(2) as cluster:
-            for error in cluster.outcomes(
-                programs.mixed_lists, tf_gc.DiLoCo(4, start_step=1), lists, lists
-            ):
-                self.assertIsInstance(error, ValueError)
-                self.assertIn("each variable must have one optimizer", str(error))
+        for error in shared_cluster(2).outcomes(
+            programs.mixed_lists, tf_gc.DiLoCo(4, start_step=1), lists, lists
+        ):
+            self.assertIsInstance(error, ValueError)
+            self.assertIn("each variable must have one optimizer", str(error))
 
     def test_sparse_gradients_stay_and_doubles_are_summed_in_each_step(self):
         results = shared_cluster(2).run(programs.train_other_types, tf_gc.DiLoCo(3, _AVERAGE))
@@ -578,17 +576,21 @@ class CheckpointTest(parameterized.TestCase):
             np.testing.assert_allclose(value, expected, atol=1e-5, err_msg=name)
 
 
+@functools.cache
+def _fit(legacy_keras, compression=None):
+    """What two periods of `fit` end with."""
+    cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
+    return cluster.run(programs.fit, tf_gc.DiLoCo(4, compression=compression), 8)
+
+
 class KerasTest(parameterized.TestCase):
     """`fit` with DiLoCo, by Keras 3 and tf_keras."""
 
-    @parameterized.product(
-        legacy_keras=[False, True], arguments=[{}, {"compression": tf_gc.ThreeLC()}]
-    )
+    @parameterized.product(legacy_keras=[False, True], compression=[None, tf_gc.ThreeLC()])
     def test_fit_ends_with_one_model_where_the_period_divides_the_steps(
-        self, legacy_keras, arguments
+        self, legacy_keras, compression
     ):
-        cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
-        results = cluster.run(programs.fit, tf_gc.DiLoCo(4, **arguments), 8)
+        results = _fit(legacy_keras, compression)
         one([weights for _, weights, _ in results])
         for loss, _, traffic in results:
             self.assertLess(loss[-1], loss[0])
@@ -596,10 +598,7 @@ class KerasTest(parameterized.TestCase):
 
     def test_tf_keras_gives_the_same_weights_as_keras_3(self):
         # tf_keras decays weights after gradients are reduced, Keras 3 before.
-        diloco = tf_gc.DiLoCo(4)
-        cluster = shared_cluster(2, **_LEGACY_KERAS)
-        legacy = one([w for _, w, _ in cluster.run(programs.fit, diloco, 8)])
-        new = one([w for _, w, _ in shared_cluster(2).run(programs.fit, diloco, 8)])
+        new, legacy = (one([w for _, w, _ in _fit(legacy_keras)]) for legacy_keras in (False, True))
         self.assertEqual(legacy, new)
 
     @some_of(
@@ -705,12 +704,11 @@ class KerasTest(parameterized.TestCase):
     ):
         if name not in dir(keras.optimizers):
             self.skipTest(f"this Keras has no {name}")
-        with Cluster(2, environment) as cluster:
-            for error in cluster.outcomes(
-                programs.warnings_of_squares, tf_gc.DiLoCo(2), name, legacy
-            ):
-                self.assertIsInstance(error, ValueError)
-                self.assertIn(name, str(error))
+        for error in shared_cluster(2, **environment).outcomes(
+            programs.warnings_of_squares, tf_gc.DiLoCo(2), name, legacy
+        ):
+            self.assertIsInstance(error, ValueError)
+            self.assertIn(name, str(error))
 
     @parameterized.parameters(False, True)
     def test_a_model_without_trainable_variables_is_fitted(self, legacy_keras):
@@ -732,10 +730,10 @@ class KerasTest(parameterized.TestCase):
 
     @parameterized.parameters(False, True)
     def test_keras_moving_averages_which_would_be_of_copies_are_refused(self, legacy_keras):
-        with Cluster(2, _LEGACY_KERAS if legacy_keras else {}) as cluster:
-            for error in cluster.outcomes(programs.fit, tf_gc.DiLoCo(4), 8, use_ema=True):
-                self.assertIsInstance(error, ValueError)
-                self.assertIn("use_ema", str(error))
+        cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
+        for error in cluster.outcomes(programs.fit, tf_gc.DiLoCo(4), 8, use_ema=True):
+            self.assertIsInstance(error, ValueError)
+            self.assertIn("use_ema", str(error))
 
     @parameterized.parameters(False, True)
     def test_an_overflow_on_one_worker_skips_the_step_on_all(self, legacy_keras):

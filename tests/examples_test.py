@@ -5,6 +5,7 @@ import subprocess
 import sys
 from unittest import mock
 
+from absl import flags
 from absl.testing import absltest, parameterized
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
@@ -106,7 +107,6 @@ class CommandsTest(parameterized.TestCase):
         ("evaluate", "--seeds=", "seeds=.*one or more"),
         ("study_adam", "--report_only", "report_only: this study keeps no reports"),
         ("compare", "--out=/proc/results", "out: nothing can be written to /proc/results"),
-        ("digits", "--epochs=0", "epochs"),
         ("digits", "--batch_size=2000", "batch_size=2000 on 1 workers .* than the 1437 examples"),
     )
     def test_what_cannot_be_is_refused_by_name(self, program, argument, message):
@@ -114,6 +114,10 @@ class CommandsTest(parameterized.TestCase):
         self.assertNotEqual(code, 0)
         self.assertRegex(text, message)
         self.assertNotIn("Traceback", text)
+
+    def test_a_training_of_no_epochs_is_refused_by_name(self):
+        with self.assertRaisesRegex(flags.IllegalFlagValueError, "epochs"):
+            common.FLAGS["epochs"].parse("0")
 
 
 if __name__ == "__main__":

@@ -96,6 +96,11 @@ def cascading_sign(size, seed, eager=False):
     return total, sent
 
 
+def cascading_signs(size, seeds):
+    """The totals of several seeds."""
+    return np.array([cascading_sign(size, seed, eager=True)[0] for seed in seeds])
+
+
 def bad_exchange(op, inputs, **attributes):
     """Calls one op with an argument that it must refuse."""
     _exchange(

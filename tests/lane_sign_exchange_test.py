@@ -113,12 +113,7 @@ class CascadingSignTest(parameterized.TestCase):
 
     def test_the_mean_over_seeds_is_the_sum(self):
         size, draws = 48, 200  # shards of 16 values
-        totals = np.array(
-            [
-                shared_cluster(3).run(programs.cascading_sign, size, seed)[0][0]
-                for seed in range(draws)
-            ]
-        )
+        totals = shared_cluster(3).run(programs.cascading_signs, size, range(draws))[0]
         expected = sum(programs.values(size, worker) for worker in range(3))
         # Five standard deviations.
         bound = 5 * totals.std(axis=0) / np.sqrt(draws)

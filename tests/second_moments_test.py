@@ -906,35 +906,25 @@ class SerializationTest(parameterized.TestCase):
         for ours, theirs in zip(loaded.optimizer.variables, model.optimizer.variables, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
-    @parameterized.parameters("0", "1")
-    def test_a_saved_model_is_loaded_by_a_process_that_knows_tf_gc_alone(self, legacy_keras):
+    @parameterized.parameters({}, _LEGACY_KERAS)
+    def test_a_saved_model_is_loaded_by_a_process_that_knows_tf_gc_alone(self, **environment):
         folder = self.create_tempdir().full_path
         paths = [os.path.join(folder, f"model.{suffix}") for suffix in ("keras", "h5")]
-        environment = {"TF_USE_LEGACY_KERAS": legacy_keras}
-        save = f"""
-            import numpy as np, tensorflow as tf, tf_gc
-            keras = tf.keras
-            model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-            model.compile(tf_gc.optimizers.AdamW(0.25), keras.losses.MeanSquaredError())
-            model.fit(np.ones([8, 4]), np.ones([8, 3]), verbose=0)
-            for path in {paths!r}:
-                model.save(path)
-            """
+        shared_cluster(1, **environment).run(programs.save_model, paths)
         load = f"""
             import tensorflow as tf, tf_gc
             for path in {paths!r}:
                 optimizer = tf.keras.models.load_model(path).optimizer
                 print(type(optimizer).__name__, float(optimizer.learning_rate))
             """
-        for program in save, load:
-            result = subprocess.run(
-                [sys.executable, "-c", textwrap.dedent(program)],
-                env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(sys.path)},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            self.assertEqual(result.returncode, 0, result.stderr)
+        result = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(load)],
+            env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout.splitlines()[-2:], ["AdamW 0.25"] * 2)
 
     def test_a_checkpoint_of_keras_is_one_of_ours(self):

@@ -185,8 +185,3 @@ def traffic(compressor, shape, count):
     for step in range(count):
         reducer([testing.gaussian(shape, seed=100 * step + rank())])
     return reducer.strategy.traffic.as_dict()
-
-
-def given_to_each(compressors, values):
-    """Reduces values[rank] once with every compressor; returns what each delivered."""
-    return np.stack([given(compressor, values) for compressor in compressors])

@@ -1,5 +1,6 @@
 """tf_gc.keras.TrafficLogger, and the norms that it logs, on clusters of real processes."""
 
+import functools
 import itertools
 import tempfile
 
@@ -173,15 +174,21 @@ class SecondsWaitedTest(absltest.TestCase):
         self.assertBetween(waited, late / 2, 2 * step)
 
 
+@functools.cache
+def _fit(**environment):
+    """What workers have logged, and written, in three epochs."""
+    with tempfile.TemporaryDirectory() as directory:
+        return shared_cluster(2, **environment).run(
+            programs.fit, tf_gc.ThreeLC(), {}, directory, epochs=3, batches=_BATCHES
+        )
+
+
 class TrafficLoggerTest(parameterized.TestCase):
     """On workers that reduce."""
 
     @parameterized.parameters({}, _LEGACY_KERAS)
     def test_logs_of_an_epoch_are_what_it_exchanged(self, **environment):
-        results = shared_cluster(2, **environment).run(
-            programs.fit, tf_gc.ThreeLC(), {}, epochs=3, batches=_BATCHES
-        )
-        for result in results:
+        for result in _fit(**environment):
             for logs, (before, traffic) in zip(
                 result["epochs"], itertools.pairwise(result["traffic"]), strict=True
             ):
@@ -215,11 +222,7 @@ class TrafficLoggerTest(parameterized.TestCase):
 
     @parameterized.parameters({}, _LEGACY_KERAS)
     def test_each_worker_writes_to_its_own_folder(self, **environment):
-        with tempfile.TemporaryDirectory() as directory:
-            results = shared_cluster(2, **environment).run(
-                programs.fit, tf_gc.ThreeLC(), {}, directory, epochs=3, batches=_BATCHES
-            )
-        for result in results:
+        for result in _fit(**environment):
             for name in _RATES | _NORMS:
                 written = result["events"][f"traffic/{name}"]
                 logged = {step: logs[name] for step, logs in enumerate(result["epochs"])}

@@ -120,8 +120,7 @@ def measure_modes(case):
     compressor = case.compressor
     warm_up = dataclasses.replace(compressor, start_step=WARM_UP)
     result = {
-        "first": _Job(compressor, names=FLOAT32).run(STEPS),
-        "again": _Job(compressor, names=FLOAT32).run(STEPS),
+        "plain": _Job(compressor, names=FLOAT32).run(STEPS),
         "large": _steps_of_large(_large_job(compressor)),
         "loop": _Job(compressor, names=FLOAT32, embedding=True, dense=True).loop(NORMAL),
         "keras": _keras(compressor),
@@ -151,7 +150,7 @@ def measure_repetition(compressor, has_network):
         job.reduce([values])
     after, seen_after = job.strategy.traffic, _bytes_on_the_wire() if has_network else 0
     return {
-        "again": _Job(compressor, names=FLOAT32).run(STEPS),
+        "plain": _Job(compressor, names=FLOAT32).run(STEPS),
         "large": large,
         "values": after.values_sent - before.values_sent,
         "counted": after.bytes_sent - before.bytes_sent,
