@@ -53,7 +53,7 @@ class Residuals(internals.Trackable):
         self._fresh = []  # names that were new after a restore
         self._reported = None  # the last restoration whose residuals were all looked for
         self._read = {}  # place in a checkpoint, of what waits for its slot -> a variable with it
-        self._awaited = {}  # what `adopt` was given for slots that are not made yet
+        self._awaited = {}  # key of a slot that is not made yet -> a variable with what it had
         self._has_reported_unused = False
         self._has_reduced = False
         self._adoptions = 0
@@ -136,9 +136,9 @@ class Residuals(internals.Trackable):
     def own_values(self) -> dict[str, np.ndarray]:
         """Returns what this worker has in its slots, by keys for `adopt` and `shares`."""
         self._collect_garbage()
-        saved = list(self._saved.items())
-        made = {_key(name, slot): slot.values[0].numpy() for name, slot in saved}
-        return {**self._awaited, **made}
+        made = {_key(name, slot): slot for name, slot in list(self._saved.items())}
+        slots = {**self._awaited, **made}
+        return {key: slot.values[0].numpy() for key, slot in slots.items()}
 
     def shares(self, saved: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Returns what this worker gets of the `own_values` of all workers of an earlier run.
@@ -160,7 +160,7 @@ class Residuals(internals.Trackable):
 
         What a checkpoint had for them before is forgotten.
         """
-        self._awaited = dict(values)
+        self._awaited = {key: self._awaiting(key, value) for key, value in values.items()}
         self._adoptions += 1
         for name in (key.partition("/")[2] for key in values):
             self._forget_read(name)
@@ -169,6 +169,10 @@ class Residuals(internals.Trackable):
             self._report_unused()
         for name, slot in list(self._saved.items()):
             self._take_awaited(name, slot)
+
+    def _awaiting(self, key, value):
+        aggregation, _, name = key.partition("/")
+        return self._make(name, value, tf.VariableAggregation[aggregation])
 
     def has_shared(self, variable, slot):
         """Whether a `shared` slot is there, or has a value that waits for it."""
@@ -252,9 +256,7 @@ class Residuals(internals.Trackable):
         self.name([variable])
         name = self._saved_name(key, slot)
         with tf.init_scope(), tf.device(self._device):
-            # Not by the strategy: that would broadcast zeros from the chief.
-            local = internals.ResourceVariable(tf.zeros(shape, dtype), trainable=False, name=slot)
-            made = _WorkersVariable(self._strategy(), [local], aggregation)
+            made = self._make(slot, tf.zeros(shape, dtype), aggregation)
             self._saved[name] = made
             self._slots[key][slot] = name
             is_awaited = self._take_awaited(name, made) or name in self._deferred_dependencies
@@ -264,16 +266,22 @@ class Residuals(internals.Trackable):
             self._forget_read(name)
             self._handle_deferred_dependencies(name, made)
 
+    def _make(self, name, value, aggregation):
+        with tf.device(self._device):
+            # Not by the strategy: that would broadcast values from the chief.
+            local = internals.ResourceVariable(value, trainable=False, name=name)
+            return _WorkersVariable(self._strategy(), [local], aggregation)
+
     def _forget_read(self, name):
         for place in self._deferred_dependencies.get(name, ()):
             internals.forget_variable(place)
 
     def _take_awaited(self, name, slot):
         """Returns whether there was a value for a slot."""
-        value = self._awaited.pop(_key(name, slot), None)
-        if value is not None:
-            slot.values[0].assign(value)
-        return value is not None
+        awaited = self._awaited.pop(_key(name, slot), None)
+        if awaited is not None:
+            slot.values[0].assign(awaited.values[0])
+        return awaited is not None
 
     def _forget(self, key):
         del self._names[key]
@@ -302,13 +310,14 @@ class Residuals(internals.Trackable):
 
         They go to the next checkpoint in the slots' place.
         """
+        adopted = {key.partition("/")[2]: slot for key, slot in self._awaited.items()}
         waiting = {name: found[-1] for name, found in self._deferred_dependencies.items()}
         with tf.device(self._device):
             self._read = {
                 place: self._read[place] if place in self._read else internals.read_variable(place)
                 for place in waiting.values()
             }
-        return {name: self._read[place] for name, place in waiting.items()}
+        return adopted | {name: self._read[place] for name, place in waiting.items()}
 
     def _lookup_dependency(self, name, cached_dependencies=None):
         self._report_unused()  # this is what restoring a residual begins with
