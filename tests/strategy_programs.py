@@ -1097,3 +1097,11 @@ def different_programs(
         strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compressions[own])
         variable = _variable(strategy, name=names[own])
         _reducer(strategy, variable, ops[own])(gaussian(0).astype(dtypes[own]))
+
+
+def reduce_with_a_schedule_without_config():
+    class Own(tf.keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step):
+            return 0.01
+
+    different_programs([tf_gc.Marsit(Own())] * 2)
