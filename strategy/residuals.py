@@ -16,8 +16,8 @@ from tf_gc.strategy.variables import checkpoint_name, name_of, unused_name, unwr
 # What the slots of outer gradients, of `tf_gc.DiLoCo`, begin with.
 OUTER_GRADIENT = "outer_gradient_"
 OUTER_RESIDUAL = f"{OUTER_GRADIENT}residual"
+OUTER_STEPS = f"{OUTER_GRADIENT}steps"
 _RESIDUALS = ("residual", OUTER_RESIDUAL)
-_STEPS = ("steps", f"{OUTER_GRADIENT}steps")
 
 
 class Residuals(internals.Trackable):
@@ -48,7 +48,8 @@ class Residuals(internals.Trackable):
         self._saved = {}  # checkpoint name -> SyncOnReadVariable
         self._names = {}  # id of a variable -> its name in checkpoints
         self._slots = collections.defaultdict(dict)  # id of a variable -> slot -> checkpoint name
-        self._counted = {}  # id of a variable -> by id, those that are counted with it
+        # slot of steps -> id of a variable -> by id, those that are counted with it
+        self._counted = collections.defaultdict(dict)
         self._maybe_initialize_trackable()
         self._fresh = []  # names that were new after a restore
         self._reported = None  # the last restoration whose residuals were all looked for
@@ -92,20 +93,21 @@ class Residuals(internals.Trackable):
         aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
         return self._get(variable, slot, shape, dtype, aggregation).values[0]
 
-    def counter(self, variables):
+    def counter(self, variables, slot="steps"):
         """Returns the variable under which the steps of their optimizer are counted.
 
         It is one that has a count, or else the first; Keras leaves out variables that have no
         gradient, and so perhaps that. When it is gone, it is the next one that lives.
         """
         variables = [unwrap(variable) for variable in variables]
-        known = (self._counted.get(variable._unique_id) for variable in variables)
+        counted = self._counted[slot]
+        known = (counted.get(variable._unique_id) for variable in variables)
         group = next((g for g in known if g is not None), None)
         if group is None:
-            first = next((v for v in variables if self.has_shared(v, "steps")), variables[0])
+            first = next((v for v in variables if self.has_shared(v, slot)), variables[0])
             group = weakref.WeakValueDictionary({first._unique_id: first})
         for variable in variables:
-            if self._counted.setdefault(variable._unique_id, group) is group:
+            if counted.setdefault(variable._unique_id, group) is group:
                 group[variable._unique_id] = variable
         return next(group.values())
 
@@ -285,10 +287,11 @@ class Residuals(internals.Trackable):
 
     def _forget(self, key):
         del self._names[key]
-        heir = next(iter(self._counted.pop(key, ())), None)
+        heirs = {slot: next(iter(of.pop(key, ())), None) for slot, of in self._counted.items()}
         for slot, name in self._slots.pop(key, {}).items():
             made = self._saved.pop(name)
-            if heir and slot in _STEPS and slot not in self._slots[heir]:
+            heir = heirs.get(slot)
+            if heir and slot not in self._slots[heir]:
                 name = self._slots[heir][slot] = self._saved_name(heir, slot)
                 self._saved[name] = made
 
