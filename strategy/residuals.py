@@ -56,6 +56,7 @@ class Residuals(internals.Trackable):
         self._read = {}  # place in a checkpoint, of what waits for its slot -> a variable with it
         self._awaited = {}  # key of a slot that is not made yet -> a variable with what it had
         self._has_reported_unused = False
+        self._has_reported_equal = False
         self._has_reduced = False
         self._adoptions = 0
         self._collected = float("-inf")  # when, in seconds
@@ -127,13 +128,21 @@ class Residuals(internals.Trackable):
         """Gives variables their names in checkpoints, of which equal ones are numbered in order."""
         new = {unwrap(v)._unique_id: v for v in variables}
         new = {key: v for key, v in new.items() if key not in self._names}
-        if {checkpoint_name(name_of(v)) for v in new.values()}.intersection(self._names.values()):
+        names = {checkpoint_name(name_of(v)) for v in new.values()}
+        if names.intersection(self._names.values()):
             gc.collect()
+            self._report_equal(names.intersection(self._names.values()))
         for key, variable in new.items():
             name = checkpoint_name(name_of(variable))
             self._names[key] = unused_name(name, self._names.values())
             # Not when the program ends, with half of TensorFlow gone.
             weakref.finalize(unwrap(variable), self._forget, key).atexit = False
+
+    def _report_equal(self, names):
+        """Logs, once, names that variables of several lists have: a restart may begin with any."""
+        if names and not self._has_reported_equal:
+            self._has_reported_equal = True
+            restoration.report_equal_names(names)
 
     def own_values(self) -> dict[str, np.ndarray]:
         """Returns what this worker has in its slots, by keys for `adopt` and `shares`."""

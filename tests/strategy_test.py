@@ -581,6 +581,16 @@ class CheckpointTest(parameterized.TestCase):
             for names, _ in shared_cluster(2).run(programs.residuals_of_equal_names, policy):
                 self.assertEqual(names, expected)
 
+    @parameterized.parameters(
+        ([[2], [0, 1, 2], [1, 2]], 1),
+        ([[0], [1, 2], [2]], 0),  # the optimizer's order
+    )
+    def test_equal_names_whose_numbers_a_restart_may_change_are_told_once(self, lists, count):
+        for warnings in shared_cluster(2).run(programs.warnings_of_equal_names, lists):
+            self.assertLen(warnings, count)
+            for warning in warnings:
+                self.assertIn("several variables are called w:", warning)
+
     @parameterized.named_parameters(
         ("variable", _FEW, _ALL, "no residuals for variable_1, which begin at 0$"),
         ("residual", _ALL, _FEW, "residuals that no variable has taken so far: variable_1$"),
