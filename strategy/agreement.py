@@ -4,6 +4,7 @@ What one worker does otherwise than the others would give an error about sizes, 
 never ends, or, as with another hyper-parameter, wrong numbers without a word.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -40,9 +41,25 @@ def describe(buckets, **others):
     fields = {**_versions(), **others, "number of buckets": len(buckets)}
     for number, entries in enumerate(buckets):
         of_bucket = f"of bucket {number} of this step"
-        fields[f"compressor {of_bucket}"] = _ADDRESS.sub("", repr(entries[0].compressor))
+        fields[f"compressor {of_bucket}"] = _text(entries[0].compressor)
         fields[f"variables {of_bucket}"] = [_kind(entry) for entry in entries]
     return fields
+
+
+def _text(value):
+    """Returns what tells a compressor, or a part of it, from others.
+
+    Keras's schedules have no text of their own, but most have a config.
+    """
+    if dataclasses.is_dataclass(value):
+        fields = [f.name for f in dataclasses.fields(value) if f.repr]
+        parts = [f"{name}={_text(getattr(value, name))}" for name in fields]
+        return f"{type(value).__name__}({', '.join(parts)})"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))})"
+    with contextlib.suppress(AttributeError, NotImplementedError):
+        value = (type(value).__name__, value.get_config())
+    return _ADDRESS.sub("", repr(value))
 
 
 def describe_program(compression):

@@ -7,7 +7,7 @@ import zlib
 import tensorflow as tf
 from tf_gc.strategy import second_moments
 from tf_gc.strategy.gradients import times
-from tf_gc.strategy.residuals import OUTER_RESIDUAL
+from tf_gc.strategy.residuals import OUTER_RESIDUAL, OUTER_STEPS
 from tf_gc.strategy.variables import GRADIENT_DTYPES, unwrap
 
 _OTHER_PERIOD = (
@@ -325,7 +325,8 @@ class LocalTraining:
                 for value, v in zip(before, variables, strict=True)
             ]
             if self._workers > 1:
-                gradients = self._reducer.reduce(gradients, variables, "MEAN", variables[0])
+                counter = self._outer_counter(variables)
+                gradients = self._reducer.reduce(gradients, variables, "MEAN", counter)
             else:
                 pairs = zip(gradients, variables, strict=True)
                 restored = self._residuals.deliver_restored(list(pairs), "MEAN", OUTER_RESIDUAL)
@@ -333,6 +334,13 @@ class LocalTraining:
             for variable, value, gradient in zip(variables, before, gradients, strict=True):
                 self._update(variable, value, gradient)
         return ()
+
+    def _outer_counter(self, variables):
+        # A fragment may begin with variables that are counted with those of another one.
+        def has_none(variable):
+            return not self._residuals.has_shared(variable, OUTER_STEPS)
+
+        return self._residuals.counter(sorted(variables, key=has_none), OUTER_STEPS)
 
     def _update(self, variable, value, gradient):
         slot = self._slot(variable, "outer_momentum")

@@ -16,8 +16,8 @@ from tf_gc.strategy.variables import checkpoint_name, name_of, unused_name, unwr
 # What the slots of outer gradients, of `tf_gc.DiLoCo`, begin with.
 OUTER_GRADIENT = "outer_gradient_"
 OUTER_RESIDUAL = f"{OUTER_GRADIENT}residual"
+OUTER_STEPS = f"{OUTER_GRADIENT}steps"
 _RESIDUALS = ("residual", OUTER_RESIDUAL)
-_STEPS = ("steps", f"{OUTER_GRADIENT}steps")
 
 
 class Residuals(internals.Trackable):
@@ -48,13 +48,15 @@ class Residuals(internals.Trackable):
         self._saved = {}  # checkpoint name -> SyncOnReadVariable
         self._names = {}  # id of a variable -> its name in checkpoints
         self._slots = collections.defaultdict(dict)  # id of a variable -> slot -> checkpoint name
-        self._counted = {}  # id of a variable -> by id, those that are counted with it
+        # slot of steps -> id of a variable -> by id, those that are counted with it
+        self._counted = collections.defaultdict(dict)
         self._maybe_initialize_trackable()
         self._fresh = []  # names that were new after a restore
         self._reported = None  # the last restoration whose residuals were all looked for
         self._read = {}  # place in a checkpoint, of what waits for its slot -> a variable with it
-        self._awaited = {}  # what `adopt` was given for slots that are not made yet
+        self._awaited = {}  # key of a slot that is not made yet -> a variable with what it had
         self._has_reported_unused = False
+        self._has_reported_equal = False
         self._has_reduced = False
         self._adoptions = 0
         self._collected = float("-inf")  # when, in seconds
@@ -92,20 +94,21 @@ class Residuals(internals.Trackable):
         aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
         return self._get(variable, slot, shape, dtype, aggregation).values[0]
 
-    def counter(self, variables):
+    def counter(self, variables, slot="steps"):
         """Returns the variable under which the steps of their optimizer are counted.
 
         It is one that has a count, or else the first; Keras leaves out variables that have no
         gradient, and so perhaps that. When it is gone, it is the next one that lives.
         """
         variables = [unwrap(variable) for variable in variables]
-        known = (self._counted.get(variable._unique_id) for variable in variables)
+        counted = self._counted[slot]
+        known = (counted.get(variable._unique_id) for variable in variables)
         group = next((g for g in known if g is not None), None)
         if group is None:
-            first = next((v for v in variables if self.has_shared(v, "steps")), variables[0])
+            first = next((v for v in variables if self.has_shared(v, slot)), variables[0])
             group = weakref.WeakValueDictionary({first._unique_id: first})
         for variable in variables:
-            if self._counted.setdefault(variable._unique_id, group) is group:
+            if counted.setdefault(variable._unique_id, group) is group:
                 group[variable._unique_id] = variable
         return next(group.values())
 
@@ -125,20 +128,28 @@ class Residuals(internals.Trackable):
         """Gives variables their names in checkpoints, of which equal ones are numbered in order."""
         new = {unwrap(v)._unique_id: v for v in variables}
         new = {key: v for key, v in new.items() if key not in self._names}
-        if {checkpoint_name(name_of(v)) for v in new.values()}.intersection(self._names.values()):
+        names = {checkpoint_name(name_of(v)) for v in new.values()}
+        if names.intersection(self._names.values()):
             gc.collect()
+            self._report_equal(names.intersection(self._names.values()))
         for key, variable in new.items():
             name = checkpoint_name(name_of(variable))
             self._names[key] = unused_name(name, self._names.values())
             # Not when the program ends, with half of TensorFlow gone.
             weakref.finalize(unwrap(variable), self._forget, key).atexit = False
 
+    def _report_equal(self, names):
+        """Logs, once, names that variables of several lists have: a restart may begin with any."""
+        if names and not self._has_reported_equal:
+            self._has_reported_equal = True
+            restoration.report_equal_names(names)
+
     def own_values(self) -> dict[str, np.ndarray]:
         """Returns what this worker has in its slots, by keys for `adopt` and `shares`."""
         self._collect_garbage()
-        saved = list(self._saved.items())
-        made = {_key(name, slot): slot.values[0].numpy() for name, slot in saved}
-        return {**self._awaited, **made}
+        made = {_key(name, slot): slot for name, slot in list(self._saved.items())}
+        slots = {**self._awaited, **made}
+        return {key: slot.values[0].numpy() for key, slot in slots.items()}
 
     def shares(self, saved: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Returns what this worker gets of the `own_values` of all workers of an earlier run.
@@ -160,7 +171,7 @@ class Residuals(internals.Trackable):
 
         What a checkpoint had for them before is forgotten.
         """
-        self._awaited = dict(values)
+        self._awaited = {key: self._awaiting(key, value) for key, value in values.items()}
         self._adoptions += 1
         for name in (key.partition("/")[2] for key in values):
             self._forget_read(name)
@@ -169,6 +180,10 @@ class Residuals(internals.Trackable):
             self._report_unused()
         for name, slot in list(self._saved.items()):
             self._take_awaited(name, slot)
+
+    def _awaiting(self, key, value):
+        aggregation, _, name = key.partition("/")
+        return self._make(name, value, tf.VariableAggregation[aggregation])
 
     def has_shared(self, variable, slot):
         """Whether a `shared` slot is there, or has a value that waits for it."""
@@ -252,9 +267,7 @@ class Residuals(internals.Trackable):
         self.name([variable])
         name = self._saved_name(key, slot)
         with tf.init_scope(), tf.device(self._device):
-            # Not by the strategy: that would broadcast zeros from the chief.
-            local = internals.ResourceVariable(tf.zeros(shape, dtype), trainable=False, name=slot)
-            made = _WorkersVariable(self._strategy(), [local], aggregation)
+            made = self._make(slot, tf.zeros(shape, dtype), aggregation)
             self._saved[name] = made
             self._slots[key][slot] = name
             is_awaited = self._take_awaited(name, made) or name in self._deferred_dependencies
@@ -264,23 +277,30 @@ class Residuals(internals.Trackable):
             self._forget_read(name)
             self._handle_deferred_dependencies(name, made)
 
+    def _make(self, name, value, aggregation):
+        with tf.device(self._device):
+            # Not by the strategy: that would broadcast values from the chief.
+            local = internals.ResourceVariable(value, trainable=False, name=name)
+            return _WorkersVariable(self._strategy(), [local], aggregation)
+
     def _forget_read(self, name):
         for place in self._deferred_dependencies.get(name, ()):
             internals.forget_variable(place)
 
     def _take_awaited(self, name, slot):
         """Returns whether there was a value for a slot."""
-        value = self._awaited.pop(_key(name, slot), None)
-        if value is not None:
-            slot.values[0].assign(value)
-        return value is not None
+        awaited = self._awaited.pop(_key(name, slot), None)
+        if awaited is not None:
+            slot.values[0].assign(awaited.values[0])
+        return awaited is not None
 
     def _forget(self, key):
         del self._names[key]
-        heir = next(iter(self._counted.pop(key, ())), None)
+        heirs = {slot: next(iter(of.pop(key, ())), None) for slot, of in self._counted.items()}
         for slot, name in self._slots.pop(key, {}).items():
             made = self._saved.pop(name)
-            if heir and slot in _STEPS and slot not in self._slots[heir]:
+            heir = heirs.get(slot)
+            if heir and slot not in self._slots[heir]:
                 name = self._slots[heir][slot] = self._saved_name(heir, slot)
                 self._saved[name] = made
 
@@ -302,13 +322,14 @@ class Residuals(internals.Trackable):
 
         They go to the next checkpoint in the slots' place.
         """
+        adopted = {key.partition("/")[2]: slot for key, slot in self._awaited.items()}
         waiting = {name: found[-1] for name, found in self._deferred_dependencies.items()}
         with tf.device(self._device):
             self._read = {
                 place: self._read[place] if place in self._read else internals.read_variable(place)
                 for place in waiting.values()
             }
-        return {name: self._read[place] for name, place in waiting.items()}
+        return adopted | {name: self._read[place] for name, place in waiting.items()}
 
     def _lookup_dependency(self, name, cached_dependencies=None):
         self._report_unused()  # this is what restoring a residual begins with

@@ -1,4 +1,4 @@
-"""Lines in the log for what a restored checkpoint lacks, and for what nobody takes from it."""
+"""Lines in the log for what a checkpoint lacks, for what nobody takes from it, and for names."""
 
 from absl import logging
 
@@ -31,4 +31,13 @@ def report_without_compression():
     logging.warning(
         "tf_gc: the checkpoint has residuals, gradients that were not delivered yet, and this "
         "program, which compresses nothing, leaves them out"
+    )
+
+
+def report_equal_names(names):
+    """Logs which variables another order of reductions would mistake for each other."""
+    logging.warning(
+        "tf_gc: several variables are called %s: checkpoints tell them apart by the order in which "
+        "they are first reduced; give them names of their own",
+        ", ".join(sorted(names)),
     )

@@ -272,6 +272,17 @@ def checkpoint_of_fit(directory, compression, has_residuals):
     tf.train.Checkpoint(model=model, **more).write(f"{directory}/{rank()}/checkpoint")
 
 
+def residuals_saved_after_fit(directory, compression):
+    """Trains for an epoch, unless a backup is of its end; returns what a checkpoint then has."""
+    strategy, model = make_model(compression)
+    callback = tf_gc.keras.BackupAndRestore(directory, delete_checkpoint=False)
+    model.fit(data(), verbose=0, callbacks=[callback])
+    checkpoint = tf.train.Checkpoint(residuals=strategy.residuals)
+    reader = tf.train.load_checkpoint(checkpoint.write(f"{directory}/{rank()}/checkpoint"))
+    names = reader.get_variable_to_shape_map()
+    return {n: reader.get_tensor(n) for n in names if n.startswith("residuals")}
+
+
 def warnings_after_restoring(directory, compression):
     """Restores model and residuals, trains for an epoch; returns what was logged of residuals."""
     strategy, model = make_model(compression)

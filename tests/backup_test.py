@@ -456,6 +456,17 @@ class TensorFlowTest(_BackupTest):
         self.assertBetween(results[0][0], 3, 5)
         self.check_conserved(results, 10)
 
+    @parameterized.parameters(2, 3)
+    def test_a_checkpoint_has_what_a_backup_had_for_slots_that_no_step_has_made(self, restored_by):
+        arguments = programs.residuals_saved_after_fit, self.directory, tf_gc.ThreeLC()
+        saved = shared_cluster(2).run(*arguments)[0]
+        for again in shared_cluster(restored_by).run(*arguments):
+            self.assertCountEqual(again, saved)
+            for name, value in saved.items():
+                np.testing.assert_allclose(again[name], value, atol=1e-5, err_msg=name)
+        slots = {name.rpartition(":")[2].partition("/")[0] for name in saved}
+        self.assertContainsSubset({"residuals", "second_moment", "steps"}, slots)
+
     @some_of(
         (None, False, tf_gc.ThreeLC(), "has no residuals for any variable, which begin at 0"),
         (tf_gc.ThreeLC(), True, None, "has residuals, .* and this program, which compresses noth"),

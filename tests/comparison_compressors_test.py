@@ -91,6 +91,24 @@ class AdamTest(parameterized.TestCase):
         for part in np.split(momentum, np.cumsum(_SIZES)[:-1]):
             self.assertLessEqual(len(np.unique(np.round(part, 5))), 2**_WORKERS)
 
+    @parameterized.parameters("SUM", "MEAN")
+    def test_another_number_of_workers_goes_on_with_both_moments(self, reduce_op):
+        def run_both(compressor):
+            directory = self.create_tempdir().full_path
+            arguments = programs.go_on, directory, compressor, _SHAPES[0], reduce_op
+            return [
+                one(shared_cluster(workers).run(*arguments, steps))
+                for workers, steps in ((3, range(4)), (2, range(4, 6)))
+            ]
+
+        before, after = run_both(programs.Moments(freeze_step=3))
+        np.testing.assert_allclose(after, before[[-1, -1]], rtol=1e-5)
+        momentum = 0.0
+        for reduced in np.concatenate(run_both(tf_gc.OneBitAdam(freeze_step=3))):
+            momentum = 0.9 * momentum + 0.1 * reduced
+        # Two signs times magnitudes: what is delivered holds the change from the momentum before.
+        self.assertLessEqual(len(np.unique(np.round(momentum, 5))), 4)
+
     def test_exact_steps_become_rarer(self):
         compressor = tf_gc.ZeroOneAdam(freeze_step=2000, updates_per_interval=3)
         steps, step, interval = [], 0, 1

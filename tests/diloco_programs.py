@@ -185,6 +185,20 @@ def train_in_turns(diloco, turns, directory=None):
     return values
 
 
+def outer_steps_seen(inner_steps, fragments, turns):
+    """Trains four variables in turns; returns the steps that a compressor's schedule gets."""
+    seen = []
+
+    def ratio(step):
+        value = tf.numpy_function(lambda s: seen.append(int(s)) or np.float32(0.5), [step], "float")
+        return tf.ensure_shape(value, [])
+
+    diloco = tf_gc.DiLoCo(inner_steps, compression=tf_gc.TopK(ratio), fragments=fragments)
+    with mock.patch.dict(SHAPES, {"third": (30, 80)}):
+        train_in_turns(diloco, turns)
+    return seen
+
+
 def continue_otherwise(saving, restoring, directory, saved_after, steps, synchronizes=False):
     """Saves with one `tf_gc.DiLoCo`, goes on with another; returns the values after each step.
 

@@ -264,6 +264,16 @@ class OuterStepTest(parameterized.TestCase):
             self.assertEqual(len(copies) == 1, is_equal)
 
     @parameterized.parameters(
+        ((1, 1, [(_REST, 3), (_ALL, 2), (_REST, 1)]), [0, 1, 2, 3, 4, 5]),
+        ((1, 1, [(_ALL, 3), (_REST, 2), (_ALL, 1)]), [0, 1, 2, 3, 4, 5]),
+        # The second fragment begins with a variable of the first one, which has been counted there.
+        ((2, 2, [(_REST, 4), (_REST, "synchronize"), (_ALL, 2)]), [0, 0, 1, 1, 2, 3, 2]),
+    )
+    def test_outer_steps_are_counted_on_where_the_first_variable_is_another(self, arguments, steps):
+        for seen in shared_cluster(2).run(programs.outer_steps_seen, *arguments):
+            self.assertEqual(seen, steps)
+
+    @parameterized.parameters(
         {"turns": [(_ALL, 3), (_REST, 2), (_REST, 1), (_ALL, 2)]},
         {"turns": [(_REST, 2), (_ALL, 2), (_ALL, 1), (_REST, 2)]},
         {"turns": [(slice(2), 2), (slice(0, 3, 2), 2), (slice(2), 1), (slice(0, 3, 2), 1)]},

@@ -956,6 +956,21 @@ def residuals_of_equal_names(policy, directory=None):
     return names, [call.args[0] % call.args[1:] for call in warning.call_args_list]
 
 
+def warnings_of_equal_names(lists):
+    """Reduces lists of variables, of which the last two have one name; returns what is logged."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    variables = [_variable(strategy, name=name) for name in ("other", "w", "w")]
+
+    def reduce(indices):
+        pairs = [(tf.ones(variables[i].shape), variables[i]) for i in indices]
+        strategy.run(lambda: strategy.reduce_gradients(pairs))
+
+    with unittest.mock.patch.object(logging, "warning") as warning:
+        for indices in lists:
+            reduce(indices)
+    return [call.args[0] % call.args[1:] for call in warning.call_args_list]
+
+
 def _trained(steps, reduce_op="SUM"):
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
     variable = _variable(strategy)
@@ -1097,3 +1112,11 @@ def different_programs(
         strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compressions[own])
         variable = _variable(strategy, name=names[own])
         _reducer(strategy, variable, ops[own])(gaussian(0).astype(dtypes[own]))
+
+
+def reduce_with_a_schedule_without_config():
+    class Own(tf.keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step):
+            return 0.01
+
+    different_programs([tf_gc.Marsit(Own())] * 2)

@@ -3,6 +3,7 @@
 import tempfile
 from typing import ClassVar
 
+import keras
 import numpy as np
 import strategy_programs as programs
 import tensorflow as tf
@@ -580,6 +581,16 @@ class CheckpointTest(parameterized.TestCase):
             for names, _ in shared_cluster(2).run(programs.residuals_of_equal_names, policy):
                 self.assertEqual(names, expected)
 
+    @parameterized.parameters(
+        ([[2], [0, 1, 2], [1, 2]], 1),
+        ([[0], [1, 2], [2]], 0),  # the optimizer's order
+    )
+    def test_equal_names_whose_numbers_a_restart_may_change_are_told_once(self, lists, count):
+        for warnings in shared_cluster(2).run(programs.warnings_of_equal_names, lists):
+            self.assertLen(warnings, count)
+            for warning in warnings:
+                self.assertIn("several variables are called w:", warning)
+
     @parameterized.named_parameters(
         ("variable", _FEW, _ALL, "no residuals for variable_1, which begin at 0$"),
         ("residual", _ALL, _FEW, "residuals that no variable has taken so far: variable_1$"),
@@ -683,6 +694,16 @@ class FailureTest(parameterized.TestCase):
             ("the compressor of bucket 0", "bits=2", "bits=4"),
         ),
         (
+            "schedule",
+            {
+                "compressions": tuple(
+                    tf_gc.Marsit(keras.optimizers.schedules.ExponentialDecay(rate, 1000, 0.9))
+                    for rate in (0.25, 0.5)
+                )
+            },
+            ("the compressor of bucket 0", "learning_rate': 0.25", "learning_rate': 0.5"),
+        ),
+        (
             "system",
             {"compressions": (tf_gc.ThreeLC(1.0), tf_gc.Policy())},
             ("the compressor of bucket 0", "ThreeLC(", "Uncompressed("),
@@ -741,6 +762,9 @@ class FailureTest(parameterized.TestCase):
             if field != "the number of buckets" or rank == 0:
                 for value in values:
                     self.assertIn(value, str(error))
+
+    def test_a_schedule_of_keras_may_have_no_config(self):
+        shared_cluster(2).run(programs.reduce_with_a_schedule_without_config)
 
 
 if __name__ == "__main__":

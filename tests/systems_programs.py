@@ -120,6 +120,17 @@ def steps(compressor, shapes, count):
     return np.stack(delivered), np.stack(residuals)
 
 
+def go_on(directory, compressor, shape, reduce_op, steps):
+    """Restores what another job has saved, if one has; returns what steps deliver, and saves."""
+    reduce = Reducer(compressor, [shape], reduce_op)
+    checkpoint = tf.train.Checkpoint(residuals=reduce.strategy.residuals)
+    if tf.train.latest_checkpoint(f"{directory}/0"):
+        checkpoint.read(tf.train.latest_checkpoint(f"{directory}/0"))
+    delivered = [reduce(gradients([shape], step, rank())) for step in steps]
+    checkpoint.save(f"{directory}/{rank()}/checkpoint")
+    return np.stack(delivered)
+
+
 def given(compressor, values, reduce_op="SUM"):
     """Reduces values[rank] once; returns what was delivered."""
     value = np.asarray(values[rank()], np.float32)

@@ -85,7 +85,7 @@ class OneBitAdam(FusedCompressor):
         return super().for_optimizer(squares, momentum)
 
     def slot_shapes(self, shape):
-        # Shares of what all workers have: with N of them, its Nth part.
+        # Shares of what all workers have: with N of them, its Nth part where slots add up.
         return {**super().slot_shapes(shape), "momentum": shape, "variance": shape}
 
     def is_exact(self, step):
@@ -97,25 +97,24 @@ class OneBitAdam(FusedCompressor):
         return tf.minimum(step, self.freeze_step)
 
     def reduce(self, values, exchange):
-        workers = exchange.workers
         is_exact = self.is_exact(exchange.step)
         # Of the reduced gradients, as the optimizer gets them.
-        unit = float(workers if exchange.reduce_op == "SUM" else 1)
-        old = exchange.read("momentum") * workers
+        unit = _unit(exchange)
+        old = exchange.read("momentum") * unit
         prediction = self.beta_1 / (1 - self.beta_1) / unit * old
         total, residual = tf.cond(
             is_exact,
             lambda: self._exact(values, exchange),
             lambda: self._one_bit(values, prediction, exchange),
         )
-        reduced = total * (unit / workers)
+        reduced = total * (unit / exchange.workers)
         after = exchange.after(total)
         with tf.control_dependencies([total]):
-            after.write("momentum", (self.beta_1 * old + (1 - self.beta_1) * reduced) / workers)
+            after.write("momentum", (self.beta_1 * old + (1 - self.beta_1) * reduced) / unit)
             rate = (1 - self.beta_2) / self._norm(self._updates(exchange) + 1)
             rate = tf.where(is_exact, rate, 0.0)
             variance = exchange.read("variance")
-            after.write("variance", variance + rate * (tf.square(reduced) / workers - variance))
+            after.write("variance", variance + rate * (tf.square(reduced) / unit - variance))
         return total, residual
 
     def second_moments(self, exchange, reduced):
@@ -142,7 +141,7 @@ class OneBitAdam(FusedCompressor):
         gain = tf.where(self.is_exact(exchange.step), gain, unknown)
         moments = []
         for gradient, slot in zip(reduced, exchange.slots["variance"], strict=True):
-            variance = slot.read_value() * exchange.workers
+            variance = slot.read_value() * _unit(exchange)
             square = tf.square(tf.cast(gradient, tf.float32))
             moments.append(variance + gain * (square - variance))
         return moments
@@ -166,3 +165,8 @@ class OneBitAdam(FusedCompressor):
         scale = scales.mean_magnitudes(momentum, exchange)
         total, own = gathered.sum_signs(scale, momentum, exchange)
         return total - exchange.workers * prediction, momentum - own
+
+
+def _unit(exchange):
+    """Returns what shares add up to: N where gradients are summed, 1 where means are taken."""
+    return float(exchange.workers if exchange.reduce_op == "SUM" else 1)
