@@ -170,6 +170,14 @@ class LinkEstimatorTest(parameterized.TestCase):
             estimator.add(samples)
         self.assertBetween(estimator.network.bandwidth, 4e7, 6e7)
 
+    def test_short_messages_of_all_sizes_tell_of_a_latency_together(self):
+        """What long ones took before says nothing of links that are farther now."""
+        estimator = self.after_probe(1e-2, 5e7)
+        estimator.add(_samples([140_000, 300_000] * 8, 1e-2, 5e7))
+        for _ in range(3):
+            estimator.add(_samples([2, 10, 50, 200, 900], 5e-2, 5e7))
+            self.assertBetween(estimator.network.bandwidth, 4e7, 6e7)
+
     def test_what_longer_messages_tell_waits_for_short_ones(self):
         """It may be the latency that has changed, or the bandwidth."""
         estimator = self.after_probe(1e-3, 1e7)

@@ -48,9 +48,9 @@ class LinkEstimator:
 
     Four samples in a row that take 1.5 times as long as expected, or less than 2 / 3, are a change
     of the network: what came before them is forgotten. Of samples of no more than 1 KiB, which tell
-    the latency alone, it is 4 times, or less than a quarter. Short and long ones are rows of their
-    own, by powers of 4 bytes. Between 1 and 256 KiB, samples that deviate count only where short
-    ones have come meanwhile whose latency does not explain it.
+    the latency alone, it is 4 times, or less than a quarter. These are one row, longer ones rows of
+    their own, by powers of 4 bytes. Between 1 and 256 KiB, samples that deviate count only where
+    short ones have come meanwhile whose latency does not explain it.
 
     Attributes:
       network: the estimate; None until a short and a long message have been seen.
@@ -104,7 +104,7 @@ class LinkEstimator:
         if self.network is None:
             return 0, 0
         deviation = self._deviation(size, seconds, self.network.latency)
-        key = math.frexp(size)[1] // 2
+        key = 0 if size <= _SHORT else math.frexp(size)[1] // 2
         before, length, first = self._rows.get(key, (0, 0, 0))
         if deviation != before:
             length, first = 0, self._count
