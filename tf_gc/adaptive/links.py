@@ -126,10 +126,10 @@ class LinkEstimator:
 
     def _is_of_bandwidth(self, size, seconds, first):
         """Whether it is not the latency why samples deviate since the given one."""
+        if size >= _LONG:
+            return True
         short = [seconds for _, seconds, number in self._short if number >= first]
-        if size >= _LONG or not short:
-            return size >= _LONG
-        return self._deviation(size, seconds, np.median(short) / 2) != 0
+        return bool(short) and self._deviation(size, seconds, np.median(short) / 2) != 0
 
     def _fit(self):
         sizes, seconds, _ = np.array([*self._short, *self._long]).T
