@@ -226,7 +226,7 @@ class Adaptation:
         before, self._restorations = self._restorations, self._residuals.restorations
         report = Report(*known, before != self._restorations)
         decided = self._leader and self._leader.decision(int(step), times)
-        nothing = Decision(1, False, False, False, 1.0), [0] * len(self._clean_versions)
+        nothing = Decision(1, False, False, False, True, 1.0), [0] * len(self._clean_versions)
         decision, choices = decided or nothing
         return np.array([*report, *self._gains, *decision, *choices], np.float64)
 

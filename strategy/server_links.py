@@ -1,7 +1,6 @@
 """The links between workers and parameter servers, measured from the chief."""
 
 import dataclasses
-import math
 
 import tensorflow as tf
 from absl import logging
@@ -98,13 +97,13 @@ def _measure(workers, servers):
 
 
 def _measure_link(worker, server):
-    estimator = LinkEstimator()
-    shortest = math.inf
+    samples = []
     for size in _SIZES:
         seconds = _pull_seconds(worker, server, size)
-        shortest = min(shortest, seconds)
-        estimator.add([[4 * size, seconds]])
-        if estimator.network and seconds - shortest > _LONG_SECONDS:
+        samples.append((4 * size, seconds))
+        estimator = LinkEstimator()
+        estimator.add(samples)
+        if estimator.network and seconds - min(s for _, s in samples) > _LONG_SECONDS:
             break
     return estimator.network
 

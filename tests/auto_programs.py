@@ -131,7 +131,7 @@ def reduce_with_and_without_the_last(compression, alternates, script):
         delivered = delivered + reduced.numpy().astype(np.float64)
         if script:
             for adaptation, index in zip(_adaptations(strategy), script, strict=False):
-                until_the_next_report = Decision(10**9, False, False, False, 1.0)
+                until_the_next_report = Decision(10**9, False, False, False, True, 1.0)
                 decision = tf.constant([*until_the_next_report, index], tf.float64)
                 ops.change_plan(adaptation._plan, tf.constant(number, tf.int64), decision)
     leaders = [a._leader for a in _adaptations(strategy) if a._leader]

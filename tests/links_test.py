@@ -135,10 +135,10 @@ class LinkEstimatorTest(parameterized.TestCase):
                 estimator.add(samples)
                 if step % steps_apart == 0:
                     estimator.add(_samples([50_000, 100_000, 300_000], 3e-4, 1e9, rng))
-                self.assertBetween(estimator.network.bandwidth, 1e9 / 2, 2e9)
+                self.assertBetween(estimator.network.bandwidth, 4e8, 3e9)
                 latencies.append(estimator.network.latency)
-        self.assertBetween(np.quantile(latencies, 0.02), 1e-4, 3e-4)
-        self.assertBetween(np.quantile(latencies, 0.98), 3e-4, 12e-4)
+        self.assertBetween(np.quantile(latencies, 0.02), 5e-5, 3e-4)
+        self.assertBetween(np.quantile(latencies, 0.98), 2e-4, 12e-4)
 
     def test_long_messages_that_tell_of_a_latency_first_do_not_count_for_the_bandwidth(self):
         for bandwidth in (1e7, 1e8):
@@ -186,6 +186,30 @@ class LinkEstimatorTest(parameterized.TestCase):
         for _ in range(4):
             estimator.add(_samples([100, 11_000, 33_000, 22_000, 33_000], 1e-3, 2e6))
         self.check(estimator.network, 1e-3, 2e6, tolerance=1e-6)
+
+    def test_a_change_is_followed_by_samples_of_a_training(self):
+        """Those of 3LC and AR-Topk with four workers on two cores, in bytes and milliseconds."""
+        between = (
+            *((84, 22.6), (200, 21.0), (12_381, 23.2), (11_744, 22.5), (11_744, 22.3)),
+            *((12_381, 23.5), (11_744, 24.0), (23_556, 24.4), (284, 40.4), (47_140, 28.7)),
+            *((47_140, 28.7), (181_549, 63.7), (177, 21.0), (157_480, 53.8), (138_872, 72.8)),
+        )
+        far = (
+            *((136_039, 227.9), (161_672, 352.0), (84, 102.3), (200, 101.0), (12_381, 108.5)),
+            *((47_140, 137.8), (47_140, 138.0), (22_943, 169.3), (10_152, 117.8), (9_650, 179.6)),
+            *((2_977, 101.6), (204_531, 401.7), (112_843, 277.2), (84, 141.9), (200, 108.7)),
+            *((140_919, 217.6), (108_279, 224.8), (51_193, 248.2), (497, 100.9)),
+        )
+        estimator = self.after_probe(1e-3, 2.5e8)
+        for samples, latency, bandwidth in ((between, 1e-2, 5e7), (far, 5e-2, 1e7)):
+            for size, milliseconds in samples:
+                estimator.add([(size, milliseconds / 1e3)])
+            self.check(estimator.network, latency, bandwidth)
+
+    def test_links_that_are_faster_than_the_longest_messages_tell_are_no_slower_than_they_do(self):
+        estimator = self.after_probe(5e-2, 1e7)
+        estimator.add(_samples([100, 11_000, 110_000] * 8, 5e-2, 2.5e8))
+        self.assertBetween(estimator.network.bandwidth, 2e7, 2.5e8)
 
     def test_a_slow_drift_is_followed(self):
         estimator = self.after_probe(1e-3, 1e8)

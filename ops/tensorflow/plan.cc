@@ -7,11 +7,11 @@
 namespace tf_gc {
 namespace {
 
-// Of how many steps one measures links while plans are tried, and later: two
+// Of how many steps one measures links where it is wanted, and else: two
 // transfers for each message are a good part of a small step, and of one that
 // waits for latency.
-constexpr int kTryingStepsPerMeasurement = 4, kStepsPerMeasurement = 64;
-// The same of reports, which steps wait for.
+constexpr int kWantedStepsPerMeasurement = 4, kStepsPerMeasurement = 64;
+// The same of reports, which steps wait for, unless these measure links anyway.
 constexpr int kReportsPerMeasurement = 8;
 
 constexpr int64_t kFirstVersion = 1;
@@ -59,7 +59,9 @@ Plan::Step Plan::Follow(int64_t step, double now,
   result.ratio = decision_.ratio;
   const bool is_open = !decision_.is_settled;
   result.measures_links =
-      step % (is_open ? kTryingStepsPerMeasurement : kStepsPerMeasurement) == 0;
+      step % (decision_.measures_links ? kWantedStepsPerMeasurement
+                                       : kStepsPerMeasurement) ==
+      0;
   for (int b = 0; b < buckets(); ++b) {
     const int choice = decision_.choices[b];
     const SystemTraits& system = systems_[choice];
@@ -91,7 +93,8 @@ Plan::Step Plan::Follow(int64_t step, double now,
   result.reports =
       (since >= decision_.steps || since < 0) && step >= start_step_;
   result.report_measures_links =
-      result.reports && ++reports_ % kReportsPerMeasurement == 0;
+      result.reports &&
+      (++reports_ % kReportsPerMeasurement == 0 || result.measures_links);
   result.wants_gain = result.reports && decision_.wants_gain;
   return result;
 }

@@ -51,6 +51,7 @@ struct PlanDecision {
   bool is_restored = false;
   bool is_settled = false;
   bool wants_gain = false;
+  bool measures_links = true;  // in many steps
   float ratio = 1;
   std::vector<int> choices;  // of each bucket
 };

@@ -185,7 +185,7 @@ class ChangePlanOp : public OpKernel {
     OP_REQUIRES_OK(context, ReadCount(context->input(1), "step", &step));
     const Tensor& input = context->input(2);
     OP_REQUIRES_OK(context, CheckVector(input, "decision"));
-    constexpr int kFields = 5;
+    constexpr int kFields = 6;
     OP_REQUIRES(context, input.NumElements() >= kFields,
                 absl::InvalidArgumentError(
                     absl::StrCat("decision must have at least ", kFields,
@@ -196,7 +196,8 @@ class ChangePlanOp : public OpKernel {
     decision.is_restored = values(1) > 0;
     decision.is_settled = values(2) > 0;
     decision.wants_gain = values(3) > 0;
-    decision.ratio = static_cast<float>(values(4));
+    decision.measures_links = values(4) > 0;
+    decision.ratio = static_cast<float>(values(5));
     for (int i = kFields; i < values.size(); ++i) {
       decision.choices.push_back(static_cast<int>(values(i)));
     }

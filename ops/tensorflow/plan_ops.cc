@@ -132,9 +132,9 @@ Changes the plan from the next step on.
 plan: Handle from Plan.
 step: A scalar, that of the reports which brought the decision.
 decision: A vector: how many steps there are to the next reports; whether
-  residuals were restored, whether nothing is being tried, and whether gains are
-  wanted with the next reports, each 1 or 0; the ratio; and of each bucket the index
-  of its system.
+  residuals were restored, whether nothing is being tried, whether gains are wanted
+  with the next reports, and whether links are measured often, each 1 or 0; the
+  ratio; and of each bucket the index of its system.
 )");
 
 REGISTER_OP("TfGc>ReadPlan")

@@ -44,8 +44,10 @@ def _clean(clean_versions, followed):
     ]
 
 
-def _change(plan, step, choices, steps=5, restored=0, settled=1, wants_gain=0, ratio=1.0):
-    decision = [steps, restored, settled, wants_gain, ratio, *choices]
+def _change(
+    plan, step, choices, steps=5, restored=0, settled=1, wants_gain=0, measures_links=0, ratio=1.0
+):
+    decision = [steps, restored, settled, wants_gain, measures_links, ratio, *choices]
     ops.change_plan(plan, _int64(step), tf.constant(decision, tf.float64))
 
 
@@ -89,21 +91,20 @@ class PlanTest(OpTestCase):
                 clean = _clean(clean, followed)
             self.assertEqual(ages, expected)
 
-    def test_links_are_measured_in_one_of_64_steps_and_of_4_while_systems_are_tried(self):
+    def test_links_are_measured_in_one_of_64_steps_and_of_4_where_it_is_wanted(self):
         plan = _plan()
-        for settled, every in (0, 4), (1, 64):
-            _change(plan, 0, [_NONE, _NONE], settled=settled)
+        for wanted, every in (1, 4), (0, 64):
+            _change(plan, 0, [_NONE, _NONE], measures_links=wanted)
             measured = [s for s in range(129) if _follow(plan, s)["measures_links"]]
             self.assertEqual(measured, list(range(0, 129, every)))
 
-    def test_reports_measure_links_one_time_in_8(self):
+    def test_reports_measure_links_one_time_in_8_and_in_steps_that_do_it_anyway(self):
         # Steps wait for reports: while systems are tried, they would all seem to take as long.
-        for settled in 0, 1:
+        for wanted, expected in (0, [8, 16]), (1, [4, 8, 12, 16]):
             plan = _plan()
-            _change(plan, 0, [_NONE, _NONE], steps=1, settled=settled)
-            steps = range(1, 17)
-            measured = [i for i, s in enumerate(steps) if _follow(plan, s)["report_measures_links"]]
-            self.assertEqual(measured, [7, 15])
+            _change(plan, 0, [_NONE, _NONE], steps=1, measures_links=wanted)
+            measured = [s for s in range(1, 17) if _follow(plan, s)["report_measures_links"]]
+            self.assertEqual(measured, expected)
 
     def test_before_the_start_step_nothing_is_due_and_no_time_is_known(self):
         plan = _plan(start_step=3)
@@ -195,7 +196,7 @@ class PlanTest(OpTestCase):
         ]:
             self.assert_invalid(message, _change, plan, 0, choices)
         few = tf.zeros([4], tf.float64)
-        self.assert_invalid("at least 5 values, got 4", ops.change_plan, plan, _int64(0), few)
+        self.assert_invalid("at least 6 values, got 4", ops.change_plan, plan, _int64(0), few)
         self.assert_invalid("buckets of the plan, 2, got 3", _follow, plan, 0, [0] * 3)
         self.assert_invalid("one value for each system", lambda: _plan(has_units=[True]))
 

@@ -26,7 +26,12 @@ _FEW_STEPS, _BEHIND = 3, 1.1
 # a part of it, or whose first steps' exchanges take so many seconds together: where workers share
 # processors, links are taken for slower than they are.
 _DOUBT = 0.75
-_CHEAP_SECONDS = 1.0
+_CHEAP_SECONDS = 0.5
+# A plan that was measured on other links is tried where its steps should be no more than so many
+# times as long as the best plan's, going by what both took there. What links add may be so many
+# times what is predicted, or one over that.
+_NEAR = 1.1
+_WRONG = 1.5
 # Of the collectives of a system those are tried that the model takes for so close to the best one:
 # it knows of no work that a message makes.
 _SIMILAR = 1.25
@@ -39,13 +44,15 @@ _EQUAL, _EQUAL_IN_NOISE = 1.03, 1.05
 _ERROR = 1.2533 * 1.4826
 # The network, or the machine, is another one when steps take so many times as long, or as short,
 # after so many settled steps for one that was spent on trying, and at most so many in all: a
-# machine that others use changes all the time, and what changes everything is worth a try soon.
+# machine that others use changes all the time, and what changes everything is worth a try at once.
 # Where steps are longer now, as many count as fill the time that trying took.
 _RECENT_STEPS = 3
-_LARGE_CHANGE = 2.0
+_LARGE_CHANGE = 1.5
 _SMALL_CHANGE = 1.25
-_CHANGES = ((_SMALL_CHANGE, 20, math.inf), (_LARGE_CHANGE, 1, 10))
-# Of so many networks it is known what plans took, should one come back.
+_CHANGES = ((_SMALL_CHANGE, 20, math.inf), (_LARGE_CHANGE, 1, _RECENT_STEPS))
+# So many steps after a change, and where steps change, it matters what links are.
+_STEPS_OF_LINKS = 2 * _FIRST_STEPS
+# Of so many networks it is known what plans took.
 _MOST_TRIALS = 8
 
 
@@ -88,18 +95,18 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class _Trial:
-    """What was measured before the chooser has settled.
+    """What was measured on a network.
 
     Attributes:
-      network: that it was for.
-      plan: the one that was chosen.
+      network: the links at its end.
+      plan: the one that was chosen, and has kept to what was measured; None without one.
       steps: what steps of each plan have taken.
       tried_steps: the number of all steps, those of plans that were given up included.
       tried_seconds: what they have taken.
     """
 
     network: Network
-    plan: Plan
+    plan: Plan | None
     steps: Mapping[Plan, Sequence[float]]
     tried_steps: int
     tried_seconds: float
@@ -163,7 +170,7 @@ class Chooser:
         self._warm_up_steps = _WARM_UP_STEPS  # still to come
         self._seen = None  # the network at the last steps
         self._network = None  # for which steps were measured
-        self._network_told = False  # of the last change, not steps alone
+        self._keeps_plan = False  # since the last change, to see what its steps take now
         self._seems_changed = False  # by the last report, while plans are tried
         self._tried_steps = self._tried_seconds = self._settled_steps = 0
         self._steps_of_plan = 0  # since it was settled on
@@ -206,8 +213,8 @@ class Chooser:
             self._tried_steps += len(seconds)
             self._tried_seconds += sum(seconds)
         recalled = None
-        if self._begins_anew(network, has_steps=len(seconds) > 0):
-            recalled = self._begin_anew(network)
+        if self._begins_anew(network, used if len(seconds) else None):
+            recalled = self._begin_anew(network, used)
         elif self._settled_steps >= _FIRST_STEPS:
             self._is_recalled = False
         if gains is not None and self._search is not None:
@@ -216,7 +223,7 @@ class Chooser:
             of_ratios = self._seconds_of_ratios(self._network)
             self._ratio = self._search.update(self._network, self._gains, of_ratios)
         predicted = self._predict(network)
-        plan = recalled or self._best_of(predicted)
+        plan = recalled or self._best_of(network, predicted)
         if plan != self.plan or (self.is_settled and not was_settled):
             self._steps_of_plan = 0
             self.plan = plan
@@ -224,7 +231,7 @@ class Chooser:
         if self.is_settled:
             self._settled.setdefault(self.plan, self.measured()[self.plan])
             if self._trial is None or self._trial.has_other_ratio(self.plan):
-                self._trial = self._ended_trial()
+                self._trial = self._ended_trial(network)
         return self.plan
 
     def _take(self, seconds, used):
@@ -238,6 +245,15 @@ class Chooser:
     def measured(self) -> dict[Plan, float]:
         """Returns the median seconds of the steps of each plan that was tried."""
         return {plan: statistics.median(steps) for plan, steps in self._steps.items() if steps}
+
+    @property
+    def wants_links(self) -> bool:
+        """Whether the links may be others since a short while."""
+        if not self.is_settled:
+            return self._tried_steps < _STEPS_OF_LINKS
+        if not self._steps[self.plan]:
+            return False
+        return _times(self._took(), self._settled[self.plan]) > _SMALL_CHANGE
 
     @property
     def gain(self) -> float | None:
@@ -281,13 +297,20 @@ class Chooser:
             for size, choice in zip(self._sizes, choices, strict=True)
         ]
 
-    def _begins_anew(self, network, has_steps):
-        """Whether what was measured before says so little about now that all is tried again."""
+    def _begins_anew(self, network, used):
+        """Whether what was measured before says so little about now that all is tried again.
+
+        Args:
+          network: the links.
+          used: the plan of the last steps, if there were any.
+        """
         if self._network is None:
             return True
         if not self.is_settled:
-            if not has_steps:
+            if used is None:
                 return False
+            if self._steps_have_changed(used):
+                return True
             # One report alone may tell of messages that have waited for a busy machine.
             seemed_changed = self._seems_changed
             self._seems_changed = self._expected_change(network) > _LARGE_CHANGE
@@ -303,19 +326,27 @@ class Chooser:
             for least, steps, most in _CHANGES
         )
 
-    def _begin_anew(self, network):
+    def _steps_have_changed(self, plan):
+        """Whether a plan that is being tried takes steps of another length now."""
+        steps = list(self._steps[plan])
+        before, recent = steps[:-_RECENT_STEPS], steps[-_RECENT_STEPS:]
+        if len(before) < _RECENT_STEPS:
+            return False
+        before = statistics.median(before)
+        return min(recent) > _LARGE_CHANGE * before or max(recent) < before / _LARGE_CHANGE
+
+    def _begin_anew(self, network, used):
         """Forgets what was measured, or takes what was measured on such a network before.
 
         Returns:
           The plan of that time, or None.
         """
         expected = self._expected_change(network)
-        earlier = self._earlier_trial(network if expected > _SMALL_CHANGE else None)
+        earlier = self._earlier_trial(network if expected > _SMALL_CHANGE else None, used)
         if earlier is not None:
             self._trials.remove(earlier)
-        if self._trial is not None and not self._is_recalled:
-            self._trials.append(self._trial)
-        self._network_told = expected > _LARGE_CHANGE
+        self._remember_trial(used)
+        self._keeps_plan = self._saves_little(network, used)
         self._is_first_trial = self._is_first_trial and self._trial is None
         self._seems_changed = False
         self._measured_anew.clear()
@@ -335,30 +366,91 @@ class Chooser:
             self._steps[plan].extend(steps)
         return earlier.plan
 
-    def _ended_trial(self):
-        steps = {plan: tuple(steps) for plan, steps in self._steps.items() if steps}
-        return _Trial(self._network, self.plan, steps, self._tried_steps, self._tried_seconds)
+    def _saves_little(self, network, used):
+        """Whether no plan is predicted to make steps much shorter than those of the present one."""
+        if self.plan is None or not self._steps[used]:
+            return False
+        recent = list(self._steps[used])[-_RECENT_STEPS:]
+        predicted = self._predict(network)
+        saving = predicted[self._plan(self.plan.choices)] - min(predicted.values())
+        return saving < (1 - 1 / _LARGE_CHANGE) * statistics.median(recent)
 
-    def _earlier_trial(self, network):
+    def _ended_trial(self, network):
+        steps = {plan: tuple(steps) for plan, steps in self._steps.items() if steps}
+        return _Trial(network, self.plan, steps, self._tried_steps, self._tried_seconds)
+
+    def _remember_trial(self, used):
+        """Keeps what was measured, when all begins anew.
+
+        Where plans were still tried, or the chosen one has not kept to what was measured, the
+        network has changed meanwhile, and the last steps, of the plan that was used, may be of the
+        next one.
+        """
+        if self._network is None:
+            return
+        if self._is_recalled:  # and the plan is not what it was
+            self._trials.append(dataclasses.replace(self._trial, plan=None))
+            return
+        if self._trial is not None and self._settled_steps >= _FIRST_STEPS:
+            self._trials.append(self._trial)
+            return
+        trial = self._ended_trial(self._network)
+        before = trial.steps.get(used, ())[:-_RECENT_STEPS]
+        steps = {**trial.steps, used: before}
+        steps = {plan: of_plan for plan, of_plan in steps.items() if of_plan}
+        self._trials.append(dataclasses.replace(trial, plan=None, steps=steps))
+
+    def _earlier_trial(self, network, used):
         """Returns the last one of which steps, now or on this network, should take what they did.
 
-        Without a network, only recent steps tell.
+        Without a network, only recent steps tell, of the plan that was used.
         """
-        recent = list(self._steps[self.plan])[-_RECENT_STEPS:]
+        used = used or self.plan
+        recent = list(self._steps[used])[-_RECENT_STEPS:]
         for trial in reversed(self._trials):
+            if trial.plan is None:
+                continue
             if network is None:
-                plan, seconds = self.plan, statistics.median(recent)
+                plan, seconds = used, statistics.median(recent)
             else:
                 plan = trial.plan
-                then, now = (
-                    _seconds([self._costs(n, size) for size in self._sizes], plan.choices)
-                    for n in (trial.network, network)
-                )
-                seconds = trial.seconds(plan) + now - then
+                seconds = trial.seconds(plan) + self._lag(trial, plan, network)
             before = trial.seconds(plan)
             if before is not None and _times(before, seconds) <= _SMALL_CHANGE:
                 return trial
         return None
+
+    def _lag(self, trial, plan, network):
+        """Returns how much longer a plan's exchanges are predicted to be than in a trial."""
+        then, now = (
+            _seconds([self._costs(n, size, plan.ratio) for size in self._sizes], plan.choices)
+            for n in (trial.network, network)
+        )
+        return now - then
+
+    def _is_worth_trying(self, plan, best, network, seconds):
+        """Whether trials on other networks let a plan expect steps close to the best one's here.
+
+        Returns:
+          None where no trial has measured both.
+        """
+        expected = [
+            self._expected(trial, plan, best, network, seconds)
+            for trial in self._trials
+            if plan in trial.steps and best in trial.steps
+        ]
+        return min(expected) <= _NEAR * seconds if expected else None
+
+    def _expected(self, trial, plan, best, network, seconds):
+        """Returns what a plan's steps should take here, where those of the best take `seconds`.
+
+        What the links add to them is as many times the prediction as it is of the best plan.
+        """
+        before, lag = trial.seconds(best), self._lag(trial, best, network)
+        times = 1.0
+        if abs(lag) > (_SMALL_CHANGE - 1) * before:
+            times = min(max((seconds - before) / lag, 1 / _WRONG), _WRONG)
+        return trial.seconds(plan) + times * self._lag(trial, plan, network)
 
     def _remember_shorter(self):
         """Keeps what the first steps of a plan take, if they are shorter than when it was tried.
@@ -420,9 +512,10 @@ class Chooser:
         has_ratio = any(self._systems[choice].has_ratio for choice in choices)
         return Plan(choices, self._ratio if has_ratio else None)
 
-    def _costs(self, network, size):
-        """Returns a `Prediction` of each system for a bucket."""
-        known = {(c.system, c.collective): c for c in self._cost(network, size, self._ratio)}
+    def _costs(self, network, size, ratio=None):
+        """Returns a `Prediction` of each system for a bucket; by default at the present ratio."""
+        ratio = ratio or self._ratio
+        known = {(c.system, c.collective): c for c in self._cost(network, size, ratio)}
         # One that the model does not know may be the fastest.
         best = min(known.values(), key=lambda cost: cost.seconds)
         return [known.get((system.name, system.collective), best) for system in self._systems]
@@ -445,20 +538,23 @@ class Chooser:
             seconds[ratio] = (best.computation, best.latency + best.transfer)
         return seconds
 
-    def _best_of(self, predicted):
+    def _best_of(self, network, predicted):
         """Returns the plan that the next steps should measure, or, at the end, the best one."""
         medians = {plan: median for plan, median in self.measured().items() if plan in predicted}
         self.is_settled = False
         if not medians:
-            # Where steps alone have told of a change, those of now will show what it is.
-            keeps = self.plan is not None and not self._network_told
+            keeps = self._keeps_plan
             return self._plan(self.plan.choices) if keeps else min(predicted, key=predicted.get)
         best = min(medians, key=medians.get)
         if self.plan in predicted and not self._is_measured(self.plan, medians, best):
             return self.plan
         limit = max(predicted[best] + _DOUBT * medians[best], _CHEAP_SECONDS / _FIRST_STEPS)
         for plan in sorted(predicted, key=predicted.get):
-            if plan not in medians and predicted[plan] <= limit:
+            few = len(self._steps[plan]) < _FEW_STEPS  # as those that were on their way
+            if plan in medians and not (few and not self._is_measured(plan, medians, best)):
+                continue
+            is_worth_it = self._is_worth_trying(plan, best, network, medians[best])
+            if is_worth_it or (is_worth_it is None and predicted[plan] <= limit):
                 return plan
         if self._finalists is None:
             times = _CLOSE_AT_FIRST if self._is_first_trial else _CLOSE

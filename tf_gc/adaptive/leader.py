@@ -50,6 +50,7 @@ class Decision(NamedTuple):
       is_restored: whether residuals were restored on any worker.
       is_settled: whether no plan is being tried.
       wants_gain: whether gains are to be measured in the step of the next reports.
+      measures_links: whether links are to be measured often.
       ratio: of systems without one of their own.
     """
 
@@ -57,6 +58,7 @@ class Decision(NamedTuple):
     is_restored: bool
     is_settled: bool
     wants_gain: bool
+    measures_links: bool
     ratio: float
 
 
@@ -151,8 +153,8 @@ class Leader:
     def _decide(self, step, reports, gains, seconds, used):
         self._reports += 1
         network = Network(
-            latency=_of_known(max, [report.latency for report in reports], otherwise=1e-3),
-            bandwidth=_of_known(min, [report.bandwidth for report in reports], otherwise=1e9),
+            latency=_of_known([report.latency for report in reports], otherwise=1e-3),
+            bandwidth=_of_known([report.bandwidth for report in reports], otherwise=1e9),
         )
         known_gains = None if np.isnan(gains).any() else gains.mean(0)
         self._record_point(step, statistics.median(seconds) if seconds else None, network)
@@ -163,6 +165,7 @@ class Leader:
             is_restored=any(report.is_restored for report in reports),
             is_settled=self._chooser.is_settled,
             wants_gain=self._reports % _REPORTS_PER_GAIN == 1,
+            measures_links=self._chooser.wants_links,
             ratio=plan.ratio or 1.0,
         )
         return decision, plan
@@ -198,5 +201,10 @@ class Leader:
             self._record = None
 
 
-def _of_known(which, values, otherwise):
-    return which((value for value in values if np.isfinite(value)), default=otherwise)
+def _of_known(values, otherwise):
+    """Returns the median of what is known: one worker's mistake does not count.
+
+    A slow link shows in the samples of all who exchange over it.
+    """
+    known = [value for value in values if np.isfinite(value)]
+    return statistics.median(known) if known else otherwise

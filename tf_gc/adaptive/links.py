@@ -1,7 +1,6 @@
 """The latency and bandwidth of the links between the workers, from how long transfers took."""
 
 import collections
-import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -13,16 +12,22 @@ FASTEST = 1e12
 # What a message of so few bytes takes is latency, even on a link on which it is mostly bytes: no
 # message is shorter by much.
 _SHORT = 1 << 10
-# So many bytes tell the bandwidth even where they take no longer than few: it is then so high that
-# it does not matter how high.
+# So many bytes tell the bandwidth even where they take hardly longer than few: it is then so high
+# that it does not matter how high.
 _LONG = 1 << 18
-# Of a message in between that has more bytes, TCP sends no more than these on a connection that was
-# idle before it waits for an answer: they may take another round trip.
+# So many bytes TCP sends on a connection that was idle before it waits for an answer. What a few of
+# them take more than others may be that of a busy machine.
 _FIRST_WINDOW = 14_600
-# So many of the latest short samples count, and of the long ones.
-_WINDOW = 16
+# Of what the longest messages take, bytes must be such a part to tell the bandwidth; of what the
+# shortest take, latency the first one. The others are those of messages of a first window at most,
+# and of long ones.
+_TOLD, _TOLD_BY_FEW, _TOLD_BY_MANY = 0.25, 0.75, 0.05
+# So many of the latest samples count.
+_WINDOW = 24
+# This part of the samples takes less than the estimate.
+_QUANTILE = 0.2
 # Sizes that differ by a smaller factor are one.
-_SPREAD = 4.0
+_SPREAD = 3.0
 # So many samples tell what one alone, which may be an outlier, does not.
 _ENOUGH = 3
 # So many samples in a row that are slower, or faster, by such a factor are no outliers. On a busy
@@ -36,21 +41,18 @@ class LinkEstimator:
 
     A sample (`tf_gc.ops.network_samples`), b bytes that are asked for and sent, is taken to last
 
-        seconds = 2 latency + 8 b / bandwidth
+        seconds = 2 latency + 8 b / bandwidth,
 
-    8 / bandwidth is the weighted Theil-Sen slope over the latest samples: the median of the slopes
-    between any two, weighted with their difference in bytes (Sievers, "Weighted Rank Statistics for
-    Simple Linear Regression", Journal of the American Statistical Association, 1978). The latency
-    is the median of what is left of the shortest samples. One outlier among three samples of a size
-    moves neither. What the samples do not tell stays as it was: the latency while the shortest
-    consist mostly of bytes, the bandwidth while the longest consist mostly of latency, which is
-    twice as much where TCP may have waited for an answer in between.
+    or longer: TCP may wait for answers in between, other processes for the processor. So what is
+    fitted to the latest samples is the line that a fifth of them are below, by quantile regression
+    (Koenker and Bassett, "Regression Quantiles", Econometrica, 1978) of relative errors. What the
+    samples do not tell stays as it was: the latency where the shortest consist mostly of bytes, the
+    bandwidth where the longest consist mostly of latency. But no bandwidth is lower than that with
+    which bytes would be a good part of these.
 
     Four samples in a row that take 1.5 times as long as expected, or less than 2 / 3, are a change
-    of the network: what came before them is forgotten. Of samples of no more than 1 KiB, which tell
-    the latency alone, it is 4 times, or less than a quarter. These are one row, longer ones rows of
-    their own, by powers of 4 bytes. Between 1 and 256 KiB, samples that deviate count only where
-    short ones have come meanwhile whose latency does not explain it.
+    of the network: what came before them is forgotten. Of samples of no more than 1 KiB, which have
+    a row of their own, it is 4 times, or less than a quarter.
 
     Attributes:
       network: the estimate; None until a short and a long message have been seen.
@@ -58,12 +60,9 @@ class LinkEstimator:
 
     def __init__(self) -> None:
         self.network: Network | None = None
-        # Of bytes, seconds and how many samples came before.
-        self._short = collections.deque(maxlen=_WINDOW)
-        self._long = collections.deque(maxlen=_WINDOW)
-        self._count = 0
-        # By size: how samples deviate, -1, 0 or 1, how many have done so in a row, and how many of
-        # all came before the row began.
+        # Of bytes and seconds.
+        self._samples = collections.deque(maxlen=_WINDOW)
+        # Of short samples and of others: how they deviate, -1, 0 or 1, and how many in a row.
         self._rows = {}
 
     def add(self, samples: Iterable) -> None:
@@ -89,84 +88,108 @@ class LinkEstimator:
                 f"{size:g} bytes in {seconds:g} s"
             )
         for size, seconds in samples:
-            length, first = self._row(size, seconds)
-            if length == 0 or size <= _SHORT or self._is_of_bandwidth(size, seconds, first):
-                of_size = self._short if size <= _SHORT else self._long
-                of_size.append((size, seconds, self._count))
-                if length >= _RUN:
-                    self._forget(first)
-                    self._fit()
-            self._count += 1
+            self._samples.append((size, seconds))
+            if self._deviates(size, seconds) == _RUN:
+                self._forget(size <= _SHORT)
         self._fit()
 
-    def _row(self, size, seconds):
-        """Returns which in a row of samples that deviate this one is, 0 for none, and the first."""
+    def _deviates(self, size, seconds):
+        """Returns which in a row of samples that deviate this one is, 0 for none."""
         if self.network is None:
-            return 0, 0
-        deviation = self._deviation(size, seconds, self.network.latency)
-        key = 0 if size <= _SHORT else math.frexp(size)[1] // 2
-        before, length, first = self._rows.get(key, (0, 0, 0))
-        if deviation != before:
-            length, first = 0, self._count
-        self._rows[key] = deviation, length + 1, first
-        return (length + 1) * abs(deviation), first
+            return 0
+        is_short = size <= _SHORT
+        factor = _DEVIATION_OF_SHORT if is_short else _DEVIATION
+        expected = 2 * self.network.latency + 8 * size / self.network.bandwidth
+        deviation = int(seconds > expected * factor) - int(seconds < expected / factor)
+        before, length = self._rows.get(is_short, (0, 0))
+        length = length + 1 if deviation == before else 1
+        self._rows[is_short] = deviation, length
+        return length * abs(deviation)
 
-    def _deviation(self, size, seconds, latency):
-        expected = 8 * size / self.network.bandwidth
-        least, most = 2 * latency + expected, _most_latency(size, latency) + expected
-        factor = _DEVIATION_OF_SHORT if size <= _SHORT else _DEVIATION
-        return int(seconds > most * factor) - int(seconds < least / factor)
-
-    def _forget(self, first):
-        """Forgets all before a sample."""
-        for window in self._short, self._long:
-            while window and window[0][2] < first:
-                window.popleft()
-        self._rows = {}
-
-    def _is_of_bandwidth(self, size, seconds, first):
-        """Whether it is not the latency why samples deviate since the given one."""
-        if size >= _LONG:
-            return True
-        short = [seconds for _, seconds, number in self._short if number >= first]
-        return bool(short) and self._deviation(size, seconds, np.median(short) / 2) != 0
+    def _forget(self, are_short):
+        """Forgets all before the last row of short samples, or of others."""
+        row = [i for i, (size, _) in enumerate(self._samples) if (size <= _SHORT) == are_short]
+        for _ in range(row[-_RUN] if len(row) >= _RUN else 0):
+            self._samples.popleft()
 
     def _fit(self):
-        sizes, seconds, _ = np.array([*self._short, *self._long]).T
+        sizes, seconds = np.array(self._samples).T
         if self.network is None:
-            self.network = _fit(sizes, seconds, None, None)
+            self.network = _first_fit(sizes, seconds)
             return
         few = sizes > _SPREAD * np.sort(sizes)[-_ENOUGH:][0]
-        latency, slope = self.network.latency, 8 / self.network.bandwidth
-        self.network = _fit(sizes[~few], seconds[~few], latency, slope)
+        self.network = _fit(sizes[~few], seconds[~few], self.network)
 
 
-def _fit(sizes, seconds, latency, slope):
-    """Returns the network; where samples do not tell its latency or slope, with the given one."""
-    if sizes.max() > max(_SHORT, _SPREAD * sizes.min()):
-        new_slope = max(theil_sen(sizes, seconds), 8 / FASTEST)
-        shortest = sizes <= max(_SPREAD * sizes.min(), np.sort(sizes)[:_ENOUGH][-1])
-        rest = np.median(seconds[shortest] - new_slope * sizes[shortest])
-        if sizes[shortest].max() <= _SHORT or rest >= new_slope * np.median(sizes[shortest]):
-            latency = max(0.0, rest / 2)
-        if latency is not None and _tells_bandwidth(sizes.max(), latency, new_slope):
-            slope = new_slope
-    elif latency is not None and _tells_bandwidth(sizes.max(), latency, slope):
-        slope = max(np.median((seconds - 2 * latency) / sizes), 8 / FASTEST)
-    elif latency is not None:
-        latency = max(0.0, np.median(seconds - slope * sizes) / 2)
-    if latency is None or slope is None:
+def _first_fit(sizes, seconds):
+    """Returns the network, or None where the samples do not tell it."""
+    if sizes.max() <= max(_SHORT, _SPREAD * sizes.min()):
         return None
-    return Network(float(latency), float(8 / slope))
+    wait, slope = _line(sizes, seconds)
+    if not _tells_latency(sizes, wait, slope):
+        return None
+    least = _least_told(sizes, wait)
+    if slope < least and sizes.max() < _LONG:
+        return None
+    return _network(wait, max(slope, least))
 
 
-def _tells_bandwidth(size, latency, slope):
-    return size > _SHORT and (size >= _LONG or slope * size > _most_latency(size, latency))
+def _fit(sizes, seconds, known):
+    """Returns the network; where samples do not tell its latency or bandwidth, with the known."""
+    wait, slope = 2 * known.latency, 8 / known.bandwidth
+    if sizes.max() <= _SHORT:
+        return _network(_quantile(seconds - slope * sizes), slope)
+    if sizes.max() > _SPREAD * sizes.min():
+        new_wait, new_slope = _line(sizes, seconds)
+        if new_slope < (least := _least_told(sizes, new_wait)):
+            return _network(new_wait, min(slope, least))
+        if _tells_latency(sizes, new_wait, new_slope):
+            return _network(new_wait, new_slope)
+    elif sizes.max() <= _FIRST_WINDOW and slope * sizes.max() < _quantile(seconds) / 2:
+        return _network(_quantile(seconds - slope * sizes), slope)
+    elif sizes.min() > _SHORT and sizes.max() < _LONG:
+        return known  # until short ones show whether it is the latency that has changed
+    wait = min(wait, (1 - _TOLD) * _quantile(seconds))
+    return _network(wait, _quantile((seconds - wait) / sizes))
 
 
-def _most_latency(size, latency):
-    """Returns how much of what a message takes may be waiting for answers."""
-    return 2 * latency * (2 if _FIRST_WINDOW < size < _LONG else 1)
+def _network(wait, slope):
+    return Network(float(max(wait, 0.0) / 2), float(8 / max(slope, 8 / FASTEST)))
+
+
+def _tells_latency(sizes, wait, slope):
+    return sizes.min() <= _SHORT or wait >= _TOLD * (wait + slope * sizes.min())
+
+
+def _least_told(sizes, wait):
+    """Returns the least slope that the longest messages tell."""
+    size = sizes.max()
+    part = _TOLD_BY_FEW if size <= _FIRST_WINDOW else _TOLD if size < _LONG else _TOLD_BY_MANY
+    return part / (1 - part) * wait / size
+
+
+def _line(x, y):
+    """Returns the intercept and the slope, neither below 0, of the quantile's line."""
+    first, second = np.triu_indices(len(x), 1)
+    first, second = (a[x[first] != x[second]] for a in (first, second))
+    slopes = (y[second] - y[first]) / (x[second] - x[first])
+    intercepts = y[first] - slopes * x[first]
+    is_right = (slopes >= 0) & (intercepts >= 0)
+    # Such a line goes through two points, or, at a bound, through one.
+    none = np.zeros(len(x))
+    slopes = np.concatenate([slopes[is_right], y / np.maximum(x, 1), none])
+    intercepts = np.concatenate([intercepts[is_right], none, y])
+    lags = y - (intercepts[:, None] + slopes[:, None] * x)
+    # Of messages in between some have waited for another answer.
+    again = np.where((x > _FIRST_WINDOW) & (x < _LONG), intercepts[:, None], 0)
+    errors = np.where(lags > again, lags - again, lags) / y
+    losses = np.maximum(_QUANTILE * errors, (_QUANTILE - 1) * errors).sum(axis=1)
+    best = losses.argmin()
+    return intercepts[best], slopes[best]
+
+
+def _quantile(values):
+    return np.quantile(values, _QUANTILE, method="lower")
 
 
 def theil_sen(x: np.ndarray, y: np.ndarray) -> float:
