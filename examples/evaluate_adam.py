@@ -266,7 +266,7 @@ def time_rows(task: Task, link: str) -> list[list[str]]:
             lines.append(
                 [
                     system.title,
-                    f"{report['seconds_per_step']:.3f}",
+                    trainings.mean([report["seconds_per_step"]], "{:.3f}"),
                     "-" if seconds is None else f"{seconds:.0f}",
                     "-" if seconds is None else f"{whole / seconds:.1f}",
                 ]

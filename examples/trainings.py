@@ -127,9 +127,10 @@ def reports(trainings: Iterable[Training]) -> list[dict]:
     return [report for report in found if report is not None]
 
 
-def mean(values: Sequence[float], template: str) -> str:
-    """Returns the mean as text, or a dash where nothing was measured."""
-    return template.format(statistics.fmean(values)) if values else "-"
+def mean(values: Sequence[float | None], template: str) -> str:
+    """Returns the mean of what was measured as text, or a dash where nothing was."""
+    measured = [value for value in values if value is not None]
+    return template.format(statistics.fmean(measured)) if measured else "-"
 
 
 def bits_per_value(report: dict, direction: str = "") -> float:

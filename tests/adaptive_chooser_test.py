@@ -719,6 +719,14 @@ class LeaderTest(absltest.TestCase):
         self.assertLen([line for line in logs.output if f"{path} is not written" in line], 1)
         self.assertGreater(len(self.decisions), 1)
 
+    def test_one_report_tells_enough_of_a_plan_of_short_steps(self):
+        """The next plan is told with the following one."""
+        world = _World(Network(1e-5, 1e11), [100_000], computation=2e-3)
+        used = self._train(world, Chooser(self._SYSTEMS, world.sizes, 4), 80)
+        _, warm_up, *tried = (len(list(steps)) for _, steps in itertools.groupby(used))
+        self.assertGreater(warm_up, 16)
+        self.assertEqual(tried[:2], [16, 16])
+
     def test_a_plan_that_is_far_slower_is_left_soon(self):
         """Of its first step nothing is known; two are measured, and two go by until all know."""
         world = _World(Network(1e-4, 1e9), [1_000_000], computation=0.2, wrong={"THC": 30})

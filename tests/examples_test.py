@@ -51,10 +51,10 @@ class TimeRowsTest(absltest.TestCase):
         super().setUp()
         self._task = evaluate_adam.TASKS[0]
 
-    def _rows(self, *names):
+    def _rows(self, *names, **values):
         def report(training):
             name = training.path.name.split("-10mbit")[0]
-            return _report(training) if name in names else None
+            return {**_report(training), **values} if name in names else None
 
         with mock.patch.object(trainings.Training, "report", report):
             return evaluate_adam.time_rows(self._task, "10mbit")
@@ -64,6 +64,9 @@ class TimeRowsTest(absltest.TestCase):
             self._rows("none", "3lc"),
             [["uncompressed", "1.000", "2", "1.0"], ["3LC", "0.500", "1", "2.0"]],
         )
+
+    def test_a_training_that_was_too_short_to_be_timed_has_a_dash(self):
+        self.assertEqual(self._rows("none", seconds_per_step=None)[0][1], "-")
 
     def test_nothing_takes_the_place_of_uncompressed_training(self):
         self.assertEqual(

@@ -45,6 +45,10 @@ class TrainingsTest(parameterized.TestCase):
         ):
             _training().run()
 
+    def test_what_was_too_short_to_be_timed_is_no_part_of_a_mean(self):
+        self.assertEqual(trainings.mean([1.0, None, 3.0], "{:.1f}"), "2.0")
+        self.assertEqual(trainings.mean([None], "{:.1f}"), "-")
+
     @parameterized.parameters(
         {"program": "bytes_lm"},
         {"compressor": "ThreeLC()"},

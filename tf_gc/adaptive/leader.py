@@ -14,11 +14,10 @@ from tf_gc.adaptive.chooser import Chooser
 from tf_gc.adaptive.cost_model import Network
 from tf_gc.adaptive.run_record import ControlPoint, RunRecord
 
-# From one exchange of reports to the next, while plans are tried, and later: a plan is left two
-# reports after the step that tells enough of it. With 7 steps one report tells of 6, as many as a
-# plan is tried in, and the next one of the rest.
+# From one exchange of reports to the next, while plans are tried, and later. Of 8 steps a report
+# tells of 6 that a new plan has had, as many as it is tried in: not of the first, nor of its own.
 _TRYING_SECONDS, _SECONDS = 0.15, 0.6
-_MOST_TRYING_STEPS, _MOST_STEPS = 7, 60
+_MOST_TRYING_STEPS, _MOST_STEPS = 8, 60
 _FIRST_STEPS = 3  # while it is not known how long steps take, which the last ones tell
 _RECENT_STEPS = 5
 # How many steps are looked back on: reports come with the first step of their plan that is due, and
