@@ -160,6 +160,15 @@ class LinkEstimatorTest(parameterized.TestCase):
             estimator.add(samples)
         self.check(estimator.network, 5e-2, 1e7)
 
+    def test_a_bandwidth_is_seen_behind_second_round_trips_in_a_row(self):
+        estimator = self.after_probe(5e-2, 1e7)
+        sizes = np.array([100, 10_000] + [33_000] * 5)
+        for _ in range(30):
+            samples = _samples(sizes, 5e-2, 3e6)
+            samples[sizes > 14_600, 1] += 0.1
+            estimator.add(samples)
+        self.check(estimator.network, 5e-2, 3e6)
+
     def test_a_latency_that_short_messages_show_explains_longer_ones(self):
         """One that is too small a change to be one by itself, on a busy machine."""
         estimator = self.after_probe(4e-3, 5e7)

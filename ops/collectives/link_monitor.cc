@@ -14,6 +14,7 @@ void LinkMonitor::Begin() {
   if (under_way_++ > 0) return;
   begin_ = now_();
   interval_ = {};
+  carried_ = 0;
   failed_ = false;
 }
 
@@ -22,6 +23,10 @@ void LinkMonitor::End(std::optional<int64_t> bytes) {
   --under_way_;
   if (!bytes) {
     failed_ = true;
+    return;
+  }
+  if (carried_ > 0) {
+    --carried_;
     return;
   }
   interval_.bytes += *bytes;
@@ -36,6 +41,8 @@ void LinkMonitor::Record(TimePoint now) {
   }
   begin_ = now;
   interval_ = {};
+  carried_ = under_way_;
+  failed_ = false;
 }
 
 std::vector<LinkMonitor::Sample> LinkMonitor::Take() {

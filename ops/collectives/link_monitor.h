@@ -30,8 +30,8 @@ class LinkMonitor {
 
   // Of these the latest are kept until they are taken.
   static constexpr int kMaxSamples = 512;
-  // An interval ends with so many transfers, even if others are under way: on a
-  // link that is never idle these are in the next one.
+  // An interval ends with so many transfers, even if others are under way. Of
+  // those a part has come already, so as many are not counted in the next one.
   static constexpr int kMaxTransfers = 64;
 
   explicit LinkMonitor(TimePoint (*now)() = std::chrono::steady_clock::now)
@@ -56,6 +56,7 @@ class LinkMonitor {
 
   std::mutex mutex_;
   int under_way_ = 0;
+  int carried_ = 0;      // of these, from the interval before
   bool failed_ = false;  // a transfer of this interval
   TimePoint begin_;      // of this interval, as are
   Sample interval_{};    // its bytes and transfers

@@ -71,15 +71,29 @@ TEST(LinkMonitorTest, SamplesAreTakenOnce) {
 TEST(LinkMonitorTest, ALinkThatIsNeverIdleGivesSamplesToo) {
   LinkMonitor monitor(Now);
   monitor.Begin();
-  for (int i = 0; i < 2 * LinkMonitor::kMaxTransfers; ++i) {
+  constexpr int kTransfers = LinkMonitor::kMaxTransfers;
+  for (int i = 0; i < 2 * kTransfers + 1; ++i) {
     monitor.Begin();
-    milliseconds += i < LinkMonitor::kMaxTransfers ? 1 : 2;
+    milliseconds += i < kTransfers ? 1 : 2;
     monitor.End(10);
   }
-  constexpr int kTransfers = LinkMonitor::kMaxTransfers;
+  // In the second interval one is from before.
+  EXPECT_THAT(
+      monitor.Take(),
+      ElementsAre(Is(10 * kTransfers, 0.001 * kTransfers, kTransfers),
+                  Is(10 * kTransfers, 0.002 * (kTransfers + 1), kTransfers)));
+}
+
+TEST(LinkMonitorTest, WhatIsUnderWayWhenAnIntervalEndsMakesNoQuickSample) {
+  LinkMonitor monitor(Now);
+  constexpr int kTransfers = LinkMonitor::kMaxTransfers, kMore = 6;
+  for (int i = 0; i < kTransfers + kMore; ++i) monitor.Begin();
+  milliseconds += 100;
+  for (int i = 0; i < kTransfers; ++i) monitor.End(1000);
+  milliseconds += 1;
+  for (int i = 0; i < kMore; ++i) monitor.End(1000);
   EXPECT_THAT(monitor.Take(),
-              ElementsAre(Is(10 * kTransfers, 0.001 * kTransfers, kTransfers),
-                          Is(10 * kTransfers, 0.002 * kTransfers, kTransfers)));
+              ElementsAre(Is(1000 * kTransfers, 0.1, kTransfers)));
 }
 
 TEST(LinkMonitorTest, AnIntervalWithATransferThatFailedIsDropped) {

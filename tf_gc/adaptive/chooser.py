@@ -50,8 +50,8 @@ _RECENT_STEPS = 3
 _LARGE_CHANGE = 1.5
 _SMALL_CHANGE = 1.25
 _CHANGES = ((_SMALL_CHANGE, 20, math.inf), (_LARGE_CHANGE, 1, _RECENT_STEPS))
-# So many steps after a change, and where steps change, it matters what links are.
-_STEPS_OF_LINKS = 2 * _FIRST_STEPS
+# So many of the last tried steps may be of another network than those before, if it has changed.
+_DOUBTFUL_STEPS = 12
 # Of so many networks it is known what plans took.
 _MOST_TRIALS = 8
 
@@ -98,7 +98,7 @@ class _Trial:
     """What was measured on a network.
 
     Attributes:
-      network: the links at its end.
+      network: the links at its end; those of its beginning, if it has not ended.
       plan: the one that was chosen, and has kept to what was measured; None without one.
       steps: what steps of each plan have taken.
       tried_steps: the number of all steps, those of plans that were given up included.
@@ -173,10 +173,13 @@ class Chooser:
         self._keeps_plan = False  # since the last change, to see what its steps take now
         self._seems_changed = False  # by the last report, while plans are tried
         self._tried_steps = self._tried_seconds = self._settled_steps = 0
+        self._tried_at = {}  # by plan: which of these its last ones were
         self._steps_of_plan = 0  # since it was settled on
+        self._own_steps = 0  # of these, in the last report
         self._settled = {}  # by plan: what its steps took when it was chosen
         self._trial = None  # after which it has settled
         self._trials = collections.deque(maxlen=_MOST_TRIALS)  # of earlier networks
+        self._unended_trials = collections.deque(maxlen=_MOST_TRIALS)  # and those without a plan
         self._is_recalled = False  # it is an earlier one, and the first steps are to confirm it
         self.is_settled = False
         self.plan = None
@@ -205,13 +208,14 @@ class Chooser:
         network = self._seen or network
         was_settled = self.is_settled
         if was_settled:
-            own_steps = len(seconds) if used == self.plan else 0
-            self._settled_steps += own_steps
-            self._steps_of_plan += own_steps
+            self._own_steps = len(seconds) if used == self.plan else 0
+            self._settled_steps += self._own_steps
+            self._steps_of_plan += self._own_steps
             self._remember_shorter()
         else:
             self._tried_steps += len(seconds)
             self._tried_seconds += sum(seconds)
+            self._tried_at[used] = self._tried_steps
         recalled = None
         if self._begins_anew(network, used if len(seconds) else None):
             recalled = self._begin_anew(network, used)
@@ -248,11 +252,9 @@ class Chooser:
 
     @property
     def wants_links(self) -> bool:
-        """Whether the links may be others since a short while."""
+        """Whether it matters what links are now: plans are being tried, or may be soon."""
         if not self.is_settled:
-            return self._tried_steps < _STEPS_OF_LINKS
-        if not self._steps[self.plan]:
-            return False
+            return True
         return _times(self._took(), self._settled[self.plan]) > _SMALL_CHANGE
 
     @property
@@ -318,7 +320,8 @@ class Chooser:
         self._seems_changed = False
         if self._is_recalled:
             # It was another network after all, or the machine is another one.
-            return _times(self._took(), self._settled[self.plan]) > _SMALL_CHANGE
+            is_known = self._steps_of_plan >= _RECENT_STEPS
+            return is_known and _times(self._took(), self._settled[self.plan]) > _SMALL_CHANGE
         change = self._change(network)
         tried = min(self._tried_steps, self._tried_seconds / self._took())
         return any(
@@ -359,8 +362,10 @@ class Chooser:
         if earlier is None:
             self._network = network
             self._tried_steps = self._tried_seconds = 0
+            self._tried_at.clear()
             return None
         self._network = earlier.network
+        self._steps_of_plan = 0
         self._tried_steps, self._tried_seconds = earlier.tried_steps, earlier.tried_seconds
         for plan, steps in earlier.steps.items():
             self._steps[plan].extend(steps)
@@ -383,33 +388,36 @@ class Chooser:
         """Keeps what was measured, when all begins anew.
 
         Where plans were still tried, or the chosen one has not kept to what was measured, the
-        network has changed meanwhile, and the last steps, of the plan that was used, may be of the
-        next one.
+        network has changed meanwhile, and the last steps may be of the next one.
         """
         if self._network is None:
             return
         if self._is_recalled:  # and the plan is not what it was
-            self._trials.append(dataclasses.replace(self._trial, plan=None))
+            self._unended_trials.append(dataclasses.replace(self._trial, plan=None))
             return
-        if self._trial is not None and self._settled_steps >= _FIRST_STEPS:
+        if self._trial is not None and self._settled_steps - self._own_steps >= _FIRST_STEPS:
             self._trials.append(self._trial)
             return
         trial = self._ended_trial(self._network)
-        before = trial.steps.get(used, ())[:-_RECENT_STEPS]
-        steps = {**trial.steps, used: before}
-        steps = {plan: of_plan for plan, of_plan in steps.items() if of_plan}
-        self._trials.append(dataclasses.replace(trial, plan=None, steps=steps))
+        steps = {
+            plan: of_plan
+            for plan, of_plan in trial.steps.items()
+            if self._tried_steps - self._tried_at.get(plan, 0) >= _DOUBTFUL_STEPS
+        }
+        if before := trial.steps.get(used, ())[:-_RECENT_STEPS]:
+            steps[used] = before
+        if len(steps) > 1:
+            self._unended_trials.append(dataclasses.replace(trial, plan=None, steps=steps))
 
     def _earlier_trial(self, network, used):
         """Returns the last one of which steps, now or on this network, should take what they did.
 
         Without a network, only recent steps tell, of the plan that was used.
         """
-        used = used or self.plan
         recent = list(self._steps[used])[-_RECENT_STEPS:]
+        if network is None and not recent:
+            return None
         for trial in reversed(self._trials):
-            if trial.plan is None:
-                continue
             if network is None:
                 plan, seconds = used, statistics.median(recent)
             else:
@@ -436,8 +444,11 @@ class Chooser:
         """
         expected = [
             self._expected(trial, plan, best, network, seconds)
-            for trial in self._trials
+            for trial in (*self._trials, *self._unended_trials)
             if plan in trial.steps and best in trial.steps
+            # Else the machine is another one, too.
+            and _times(self._expected(trial, best, best, network, seconds), seconds)
+            <= _SMALL_CHANGE
         ]
         return min(expected) <= _NEAR * seconds if expected else None
 
@@ -468,7 +479,8 @@ class Chooser:
         plan = self._plan(self.plan.choices)
         expected = step + now[plan] - then[plan]
         if self.plan == self._trial.plan and _times(expected, took) > _SMALL_CHANGE:
-            return _times(took, step)  # which refutes what links seem to be
+            # Which refutes what links seem to be, unless it was not measured before they changed.
+            return max(_times(took, step), min(_times(expected, took), _LARGE_CHANGE))
         best = step + min(now.values()) - min(then.values())
         return max(_times(other, step) for other in (expected, best, took))
 
@@ -543,8 +555,9 @@ class Chooser:
         medians = {plan: median for plan, median in self.measured().items() if plan in predicted}
         self.is_settled = False
         if not medians:
-            keeps = self._keeps_plan
-            return self._plan(self.plan.choices) if keeps else min(predicted, key=predicted.get)
+            if self._keeps_plan:
+                return self._plan(self.plan.choices)
+            return min(predicted, key=predicted.get)
         best = min(medians, key=medians.get)
         if self.plan in predicted and not self._is_measured(self.plan, medians, best):
             return self.plan

@@ -99,8 +99,10 @@ class LinkEstimator:
             return 0
         is_short = size <= _SHORT
         factor = _DEVIATION_OF_SHORT if is_short else _DEVIATION
-        expected = 2 * self.network.latency + 8 * size / self.network.bandwidth
-        deviation = int(seconds > expected * factor) - int(seconds < expected / factor)
+        wait, slope = 2 * self.network.latency, 8 / self.network.bandwidth
+        expected = wait + slope * size
+        most = expected + _more_waiting(size, wait)
+        deviation = int(seconds > most * factor) - int(seconds < expected / factor)
         before, length = self._rows.get(is_short, (0, 0))
         length = length + 1 if deviation == before else 1
         self._rows[is_short] = deviation, length
@@ -168,6 +170,11 @@ def _least_told(sizes, wait):
     return part / (1 - part) * wait / size
 
 
+def _more_waiting(sizes, wait):
+    """Returns how long messages may wait besides, as TCP may ask for another answer."""
+    return np.where((sizes > _FIRST_WINDOW) & (sizes < _LONG), wait, 0.0)
+
+
 def _line(x, y):
     """Returns the intercept and the slope, neither below 0, of the quantile's line."""
     first, second = np.triu_indices(len(x), 1)
@@ -180,12 +187,13 @@ def _line(x, y):
     slopes = np.concatenate([slopes[is_right], y / np.maximum(x, 1), none])
     intercepts = np.concatenate([intercepts[is_right], none, y])
     lags = y - (intercepts[:, None] + slopes[:, None] * x)
-    # Of messages in between some have waited for another answer.
-    again = np.where((x > _FIRST_WINDOW) & (x < _LONG), intercepts[:, None], 0)
-    errors = np.where(lags > again, lags - again, lags) / y
-    losses = np.maximum(_QUANTILE * errors, (_QUANTILE - 1) * errors).sum(axis=1)
-    best = losses.argmin()
+    once, twice = (_loss(e / y) for e in (lags, lags - _more_waiting(x, intercepts[:, None])))
+    best = np.minimum(once, twice).sum(axis=1).argmin()
     return intercepts[best], slopes[best]
+
+
+def _loss(errors):
+    return np.maximum(_QUANTILE * errors, (_QUANTILE - 1) * errors)
 
 
 def _quantile(values):
