@@ -445,7 +445,8 @@ class Chooser:
         expected = [
             self._expected(trial, plan, best, network, seconds)
             for trial in (*self._trials, *self._unended_trials)
-            if plan in trial.steps and best in trial.steps
+            if plan in trial.steps
+            and best in trial.steps
             # Else the machine is another one, too.
             and _times(self._expected(trial, best, best, network, seconds), seconds)
             <= _SMALL_CHANGE
