@@ -440,7 +440,7 @@ class Chooser:
         """Whether trials on other networks let a plan expect steps close to the best one's here.
 
         Returns:
-          None where no trial has measured both.
+          None where no trial has measured both, or explains what the best one takes here.
         """
         expected = [
             self._expected(trial, plan, best, network, seconds)
