@@ -11,12 +11,12 @@ from tf_gc.adaptive.cost_model import Network, predict
 from tf_gc.adaptive.ratio_search import RatioSearch
 
 # Measured steps after which a plan is compared. Those that come close to the best one are measured
-# longer, and, when a program begins, anew: in its first steps all plans take more, the first ones
-# above all, and so many do not count at all. So many of the last steps are remembered.
+# longer, and anew where they were measured when the program began: in its first steps all plans
+# take more, and so many do not count at all. So many of the last steps are remembered.
 _FIRST_STEPS = 6
 _FINAL_STEPS = 12
 _CLOSE, _CLOSE_AT_FIRST = 1.1, 1.35
-_WARM_UP_STEPS = 12
+_WARM_UP_STEPS, _SLOW_STEPS = 12, 24
 _LAST_STEPS = 16
 # A plan whose first steps take so many times the best plan's is given up at once, and so is one of
 # which each of so many takes more than so many times.
@@ -165,9 +165,8 @@ class Chooser:
         self._ratio = ratios[len(ratios) // 2] if ratios else None
         self._steps = collections.defaultdict(lambda: collections.deque(maxlen=_LAST_STEPS))
         self._finalists = None  # the plans that are measured longer, once all have been measured
-        self._measured_anew = set()
-        self._is_first_trial = True
-        self._warm_up_steps = _WARM_UP_STEPS  # still to come
+        self._slow = set()  # the plans that were measured when the program began
+        self._measured_steps = 0
         self._seen = None  # the network at the last steps
         self._network = None  # for which steps were measured
         self._keeps_plan = False  # since the last change, to see what its steps take now
@@ -239,12 +238,13 @@ class Chooser:
         return self.plan
 
     def _take(self, seconds, used):
-        is_finalist = self._is_first_trial and used in (self._finalists or ())
-        if is_finalist and used not in self._measured_anew:
-            self._measured_anew.add(used)
+        if used in self._slow and used in (self._finalists or ()):
+            self._slow.remove(used)
             self._steps[used].clear()
-        self._steps[used].extend(seconds[self._warm_up_steps :])
-        self._warm_up_steps = max(0, self._warm_up_steps - len(seconds))
+        elif self._measured_steps < _SLOW_STEPS:
+            self._slow.add(used)
+        self._steps[used].extend(seconds[max(0, _WARM_UP_STEPS - self._measured_steps) :])
+        self._measured_steps += len(seconds)
 
     def measured(self) -> dict[Plan, float]:
         """Returns the median seconds of the steps of each plan that was tried."""
@@ -350,9 +350,8 @@ class Chooser:
             self._trials.remove(earlier)
         self._remember_trial(used)
         self._keeps_plan = self._saves_little(network, used)
-        self._is_first_trial = self._is_first_trial and self._trial is None
         self._seems_changed = False
-        self._measured_anew.clear()
+        self._slow.clear()
         self._settled = {}
         self._settled_steps = 0
         self._trial = earlier
@@ -571,8 +570,8 @@ class Chooser:
             if is_worth_it or (is_worth_it is None and predicted[plan] <= limit):
                 return plan
         if self._finalists is None:
-            times = _CLOSE_AT_FIRST if self._is_first_trial else _CLOSE
-            close = [plan for plan in medians if medians[plan] <= times * medians[best]]
+            times = {plan: _CLOSE_AT_FIRST if plan in self._slow else _CLOSE for plan in medians}
+            close = [plan for plan in medians if medians[plan] <= times[plan] * medians[best]]
             self._finalists = sorted(close, key=predicted.get) if len(close) > 1 else ()
         for plan in self._finalists:
             if plan in medians and not self._is_measured_longer(plan, medians, best):
@@ -600,7 +599,7 @@ class Chooser:
 
     def _is_measured_longer(self, plan, medians, best):
         enough = len(self._steps[plan]) >= _FINAL_STEPS or self._is_behind(plan, medians, best)
-        return enough and (plan in self._measured_anew or not self._is_first_trial)
+        return enough and plan not in self._slow
 
     def _is_behind(self, plan, medians, best):
         steps = self._steps[plan]
