@@ -178,7 +178,7 @@ class Chooser:
         self._settled = {}  # by plan: what its steps took when it was chosen
         self._trial = None  # after which it has settled
         self._trials = collections.deque(maxlen=_MOST_TRIALS)  # of earlier networks
-        self._unended_trials = collections.deque(maxlen=_MOST_TRIALS)  # and those without a plan
+        self._unended_trials = collections.deque(maxlen=_MOST_TRIALS)  # those that did not end
         self._is_recalled = False  # it is an earlier one, and the first steps are to confirm it
         self.is_settled = False
         self.plan = None
