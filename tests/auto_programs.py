@@ -34,6 +34,7 @@ def _scripted(script, settled=False):
 
     class Scripted(Chooser):
         calls = 0
+        wants_links = False
 
         def update(self, network, seconds=(), gains=None, used=None):
             del network, seconds, gains, used
@@ -135,7 +136,7 @@ def reduce_with_and_without_the_last(compression, alternates, script):
                 decision = tf.constant([*until_the_next_report, index], tf.float64)
                 ops.change_plan(adaptation._plan, tf.constant(number, tf.int64), decision)
     leaders = [a._leader for a in _adaptations(strategy) if a._leader]
-    measured = [sum(map(len, leader._chooser._steps.values())) for leader in leaders]
+    measured = [leader._chooser._measured_steps for leader in leaders]
     return delivered, given, strategy.residuals.of(variables[0]).values[0].numpy(), measured
 
 
