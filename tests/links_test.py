@@ -160,6 +160,13 @@ class LinkEstimatorTest(parameterized.TestCase):
             estimator.add(samples)
         self.check(estimator.network, 5e-2, 1e7)
 
+    def test_a_few_long_messages_tell_the_bandwidth_beside_many_short_ones(self):
+        """As a probe of 10 Mbit/s sends them, whose first 16 KB pass a token bucket at once."""
+        estimator = adaptive.LinkEstimator()
+        quick = [(64, 4e-4)] * 9 + [(1 << 10, 5e-4), (1 << 12, 6e-4), (1 << 14, 1e-3)]
+        estimator.add(quick + [(1 << 16, 0.04)] * 2)
+        self.check(estimator.network, 2e-4, 1e7, tolerance=0.5)
+
     def test_a_bandwidth_is_seen_behind_second_round_trips_in_a_row(self):
         estimator = self.after_probe(5e-2, 1e7)
         sizes = np.array([100, 10_000] + [33_000] * 5)

@@ -124,10 +124,16 @@ class LinkEstimator:
 
 
 def _first_fit(sizes, seconds):
-    """Returns the network, or None where the samples do not tell it."""
+    """Returns the network, or None where the samples do not tell it.
+
+    They are those of a probe, whose few longest messages alone may tell the bandwidth, so that the
+    slope is the Theil-Sen estimator's, weighted with the differences in bytes.
+    """
     if sizes.max() <= max(_SHORT, _SPREAD * sizes.min()):
         return None
-    wait, slope = _line(sizes, seconds)
+    slope = max(theil_sen(sizes, seconds), 0.0)
+    shortest = sizes <= max(_SPREAD * sizes.min(), np.sort(sizes)[:_ENOUGH][-1])
+    wait = max(np.median(seconds[shortest] - slope * sizes[shortest]), 0.0)
     if not _tells_latency(sizes, wait, slope):
         return None
     least = _least_told(sizes, wait)
