@@ -563,8 +563,8 @@ class Chooser:
             return self.plan
         limit = max(predicted[best] + _DOUBT * medians[best], _CHEAP_SECONDS / _FIRST_STEPS)
         for plan in sorted(predicted, key=predicted.get):
-            few = len(self._steps[plan]) < _FEW_STEPS  # as those that were on their way
-            if plan in medians and not (few and not self._is_measured(plan, medians, best)):
+            enough = len(self._steps[plan]) >= _FEW_STEPS  # fewer may have been on their way
+            if plan in medians and (enough or self._is_measured(plan, medians, best)):
                 continue
             is_worth_it = self._is_worth_trying(plan, best, network, medians[best])
             if is_worth_it or (is_worth_it is None and predicted[plan] <= limit):

@@ -18,9 +18,9 @@ _LONG = 1 << 18
 # So many bytes TCP sends on a connection that was idle before it waits for an answer. What a few of
 # them take more than others may be that of a busy machine.
 _FIRST_WINDOW = 14_600
-# Of what the longest messages take, bytes must be such a part to tell the bandwidth; of what the
-# shortest take, latency the first one. The others are those of messages of a first window at most,
-# and of long ones.
+# The longest messages tell the bandwidth where bytes are such a part of what they take: the second
+# one where no message has more than a first window, the third one where some are long. The shortest
+# ones tell the latency where it is the first part of what they take.
 _TOLD, _TOLD_BY_FEW, _TOLD_BY_MANY = 0.25, 0.75, 0.05
 # So many of the latest samples count.
 _WINDOW = 24
@@ -127,7 +127,9 @@ def _first_fit(sizes, seconds):
     """Returns the network, or None where the samples do not tell it.
 
     They are those of a probe, whose few longest messages alone may tell the bandwidth, so that the
-    slope is the Theil-Sen estimator's, weighted with the differences in bytes.
+    slope is the Theil-Sen estimator's, weighted with the differences in bytes (Sievers, "Weighted
+    Rank Statistics for Simple Linear Regression", Journal of the American Statistical Association,
+    1978).
     """
     if sizes.max() <= max(_SHORT, _SPREAD * sizes.min()):
         return None
