@@ -194,6 +194,14 @@ class LinkEstimatorTest(parameterized.TestCase):
             estimator.add(_samples([2, 10, 50, 200, 900], 5e-2, 5e7))
             self.assertBetween(estimator.network.bandwidth, 4e7, 6e7)
 
+    def test_a_few_slow_samples_before_a_change_do_not_hide_it(self):
+        """Those of a busy machine, say, in one row with the ones after the change."""
+        for before in range(1, 12):
+            estimator = self.after_probe(2e-4, 4e9)
+            estimator.add(_samples([2_000] * before, 1e-3, 4e9))
+            estimator.add(_samples([1 << 20] * 4 + [1 << 21] * 4, 0, 1e6))
+            self.assertBetween(estimator.network.bandwidth, 0.99e6, 1.01e6, before)
+
     def test_what_longer_messages_tell_waits_for_short_ones(self):
         """It may be the latency that has changed, or the bandwidth."""
         estimator = self.after_probe(1e-3, 1e7)

@@ -51,8 +51,9 @@ class LinkEstimator:
     which bytes would be a good part of these.
 
     Four samples in a row that take 1.5 times as long as expected, or less than 2 / 3, are a change
-    of the network: what came before them is forgotten. Of samples of no more than 1 KiB, which have
-    a row of their own, it is 4 times, or less than a quarter.
+    of the network: what came before is forgotten, and of their kind once more after each further
+    four. Of samples of no more than 1 KiB, which have a row of their own, it is 4 times, or less
+    than a quarter.
 
     Attributes:
       network: the estimate; None until a short and a long message have been seen.
@@ -89,8 +90,9 @@ class LinkEstimator:
             )
         for size, seconds in samples:
             self._samples.append((size, seconds))
-            if self._deviates(size, seconds) == _RUN:
-                self._forget(size <= _SHORT)
+            length = self._deviates(size, seconds)
+            if length > 0 and length % _RUN == 0:
+                self._forget(size <= _SHORT, others=length == _RUN)
         self._fit()
 
     def _deviates(self, size, seconds):
@@ -108,11 +110,18 @@ class LinkEstimator:
         self._rows[is_short] = deviation, length
         return length * abs(deviation)
 
-    def _forget(self, are_short):
-        """Forgets all before the last row of short samples, or of others."""
-        row = [i for i, (size, _) in enumerate(self._samples) if (size <= _SHORT) == are_short]
-        for _ in range(row[-_RUN] if len(row) >= _RUN else 0):
-            self._samples.popleft()
+    def _forget(self, are_short, others):
+        """Forgets what came before the last of the short samples, or of the longer ones.
+
+        Where they still deviate after a first row, the network may have changed during it: then
+        the others, which may be of now, stay.
+        """
+        samples = list(self._samples)
+        own = [i for i, (size, _) in enumerate(samples) if (size <= _SHORT) == are_short]
+        first = own[-_RUN:][0]
+        dropped = set(range(first)) if others else {i for i in own if i < first}
+        self._samples.clear()
+        self._samples.extend(s for i, s in enumerate(samples) if i not in dropped)
 
     def _fit(self):
         sizes, seconds = np.array(self._samples).T
