@@ -105,7 +105,7 @@ class ChooserTest(absltest.TestCase):
             world = _World(Network(1e-3, 1e8), [500_000, 40_000], wrong={"THC": 0.8})
             chooser = Chooser(systems, world.sizes, 4, _RATIOS)
             last, _ = world.train(
-                chooser, systems, noise=lambda: 1 + 0.1 * random.standard_exponential()
+                chooser, systems, 150, noise=lambda: 1 + 0.1 * random.standard_exponential()
             )
             fixed = [world.seconds(systems, [i] * 2, chooser.plan.ratio) for i in range(5)]
             self.assertLessEqual(last, 1.05 * min(fixed))
@@ -155,7 +155,7 @@ class ChooserTest(absltest.TestCase):
         systems = [_EXACT, _THC, _3LC]
         world = _World(_SLOW, [15_000], computation=0.02, wrong={"uncompressed": 0.01})
         chooser = Chooser(systems, world.sizes, 4)
-        world.train(chooser, systems)
+        world.train(chooser, systems, rounds=200)
         self.assertEqual(chooser.plan.choices, (0,))
 
     def test_small_buckets_may_go_uncompressed_beside_large_ones(self):
@@ -376,18 +376,18 @@ class ChooserTest(absltest.TestCase):
         world.wrong = {"3LC": 3.8}
         world.network = slow
         plans = [chooser.plan] * 2
-        for _ in range(6):
+        for _ in range(20):
             seconds = world.seconds(systems, plans[-2].choices, None)
             plans.append(chooser.update(slow, [seconds] * 10, used=plans[-2]))
         self.assertEqual(plans[2].choices, (2,))
-        self.assertFalse(chooser.is_settled)
+        self.assertEqual(chooser.plan.choices, (1,))
 
     def test_the_faster_collective_is_kept_where_the_model_prefers_the_other_one(self):
         systems = [_EXACT, _RING, _TREE]
         world = _World(Network(4e-4, 1e9), [1_000_000], wrong={str(_TREE): 10})
         chooser = Chooser(systems, world.sizes, 4, _RATIOS)
         chooser.update(Network(2e-4, 1e9), gains=_GAINS)
-        for latency in [2e-4] * 20 + [6e-4] * 20:  # the ring is preferred, then the tree
+        for latency in [2e-4] * 60 + [6e-4] * 60:  # the ring is preferred, then the tree
             plan = chooser.plan
             seconds = world.seconds(systems, plan.choices, plan.ratio)
             chooser.update(Network(latency, 1e9), [seconds] * 4)
@@ -445,12 +445,12 @@ class ChooserTest(absltest.TestCase):
             chooser.update(Network(1e-3, 1e9), [seconds] * 3)
             self.assertTrue(chooser.is_settled)
         is_settled = []
-        for _ in range(30):
+        for _ in range(90):
             seconds = world.seconds(systems, chooser.plan.choices, chooser.plan.ratio)
             chooser.update(Network(3e-4, 1e9), [seconds] * 3)
             is_settled.append(chooser.is_settled)
-        # Plans are tried once more at the most: those of before may be of other links.
-        self.assertLessEqual(len(list(itertools.groupby(is_settled))), 3)
+        # Each plan is tried once more at the most: those of before may be of other links.
+        self.assertLessEqual(len(list(itertools.groupby(is_settled))), 5)
         self.assertTrue(chooser.is_settled)
 
     def test_one_report_of_other_links_does_not_end_a_trial(self):
@@ -459,7 +459,7 @@ class ChooserTest(absltest.TestCase):
         chooser = Chooser(systems, world.sizes, 4)
         plan = chooser.update(world.network)
         other = Network(1e-2, 1e9)  # of which a step tells nothing: one link's message has waited
-        for network in [world.network] * 4 + [other] + [world.network] * 2:
+        for network in [world.network] * 25 + [other] + [world.network] * 2:
             before = chooser.measured()
             plan = chooser.update(network, [world.seconds(systems, plan.choices, None)] * 6)
             self.assertContainsSubset(before, chooser.measured())
@@ -471,7 +471,7 @@ class ChooserTest(absltest.TestCase):
         """They were longer while plans were tried: that they are shorter now is no change."""
         chooser = Chooser([_EXACT, _3LC], [1_000_000], 4)
         chooser.update(Network(1e-4, 1e9))
-        while not chooser.is_settled:
+        for _ in range(60):
             self._report(chooser, (0.3, 0.31))
         for times in [(0.3, 0.15)] * 40 + [(0.32, 0.15)] * 20:
             self._report(chooser, times)
@@ -505,7 +505,7 @@ class ChooserTest(absltest.TestCase):
     def test_a_large_change_that_costs_more_than_trying_did_is_tried_at_once(self):
         chooser = Chooser([_EXACT, _3LC], [1_000_000], 4)
         chooser.update(Network(1e-4, 1e9))
-        while not chooser.is_settled:
+        while len(chooser.measured()) < 2 or not chooser.is_settled:
             chooser.update(Network(1e-4, 1e9), [0.1] * 4)
         self.assertEqual(chooser.plan.choices, (0,))
         for _ in range(3):
@@ -516,11 +516,8 @@ class ChooserTest(absltest.TestCase):
         times = (0.102, 0.1, 0.101)
         chooser = Chooser([_EXACT, _THC, _3LC], [100_000], 4)
         chooser.update(Network(1e-4, 1e9))
-        tried = 0
-        while not chooser.is_settled:
+        while len(chooser.measured()) < 3 or not chooser.is_settled:
             self._report(chooser, times)
-            tried += 4
-        self.assertGreater(tried, 30)
         self._report(chooser, [2.5 * seconds for seconds in times])
         self.assertFalse(chooser.is_settled)
 
@@ -535,17 +532,20 @@ class ChooserTest(absltest.TestCase):
                 chooser.update(world.network, [seconds], used=plan)
         return plans
 
-    def test_what_is_far_slower_on_all_links_is_tried_on_the_first_ones_alone(self):
+    def test_trials_take_no_more_than_a_part_of_the_steps_since_the_last_change(self):
         systems = [_EXACT, _THC, _3LC, _RING, _TREE]
         world = _World(None, [1_000_000], computation=0.08)
         near, between, far = Network(2e-3, 2.5e8), Network(1e-2, 5e7), Network(5e-2, 1e7)
         chooser = Chooser(systems, world.sizes, 4, _RATIOS)
         links = [(near, 80), (between, 40), (far, 40), (between, 40), (near, 40)]
         plans = self._train_by_steps(chooser, systems, world, links)
-        self.assertIn((1,), {plan.choices for plan in plans[:80]})
-        self.assertNotIn((0,), {plan.choices for plan in plans})
-        self.assertLess(sum(plan.choices == (1,) for plan in plans[90:]), 4)
-        self.assertEqual({plan.choices for plan in plans[130:160]}, {(2,)})
+        self.assertLess(sum(plan.choices != (2,) for plan in plans), 12)
+        for plan in plans:
+            self.assertIn(plan.choices, {(2,), (3,), (4,)})
+        plans = self._train_by_steps(chooser, systems, world, [(near, 600)])
+        self.assertLen({plan.choices for plan in plans}, 4)
+        took = [world.seconds(systems, plan.choices, plan.ratio) for plan in plans]
+        self.assertLess(sum(took), 1.05 * len(took) * min(took))
 
     def test_steps_before_a_change_are_not_compared_with_those_after_it_for_long(self):
         """The links change in each step of a trial."""
@@ -563,7 +563,7 @@ class ChooserTest(absltest.TestCase):
         chooser.update(network)
         self.assertEqual(chooser.plan.choices, (1,))
         chooser.update(network, [0.5] * 12)  # to warm up
-        chooser.update(network, [0.09, 0.11, 0.1] * 4)
+        chooser.update(network, [0.09, 0.11, 0.1] * 40)
         self.assertEqual(chooser.plan.choices, (0,))
         chooser.update(network, [0.12, 0.105])
         self.assertEqual(chooser.plan.choices, (0,))
@@ -572,7 +572,7 @@ class ChooserTest(absltest.TestCase):
         chooser = Chooser([_EXACT, _3LC], [1_000_000], 4)
         chooser.update(network)
         chooser.update(network, [0.5] * 12)
-        chooser.update(network, [0.09, 0.11, 0.1] * 4)
+        chooser.update(network, [0.09, 0.11, 0.1] * 40)
         chooser.update(network, [0.12, 0.13, 0.14])
         self.assertEqual(chooser.plan.choices, (1,))
 
@@ -606,24 +606,18 @@ class ChooserTest(absltest.TestCase):
         self.assertEqual(chooser.plan.choices, (1,))
 
     def test_what_noise_hides_does_not_make_it_change_gradients(self):
-        self.assertGreater(self._exact_of_100(seconds_of_3lc=0.0195), 50)
-
-    def test_what_is_clearly_faster_is_taken_though_steps_scatter(self):
-        self.assertLess(self._exact_of_100(seconds_of_3lc=0.017), 30)
-
-    def _exact_of_100(self, seconds_of_3lc):
-        """Returns how many of 100 choosers settle on exact sums, whose steps take 20 ms."""
-        seconds = [0.02, seconds_of_3lc]
-        random = np.random.default_rng(0)
-        exact = 0
-        for _ in range(100):
+        for scatter, times, chosen in (
+            (0.0, (0.0208, 0.02), 1),
+            (0.2, (0.0208, 0.02), 0),
+            (0.2, (0.0216, 0.02), 1),
+        ):
             chooser = Chooser([_EXACT, _3LC], [100_000], 4)
-            plan = chooser.update(Network(1e-4, 1e9))
-            while not chooser.is_settled:
-                took = seconds[plan.choices[0]] * random.lognormal(0, 0.3, 4)
-                plan = chooser.update(Network(1e-4, 1e9), took)
-            exact += plan.choices == (0,)
-        return exact
+            chooser.update(Network(1e-4, 1e9))
+            for _ in range(60):
+                seconds = times[chooser.plan.choices[0]]
+                around = (1 + scatter * part for part in (-1, -0.5, 0.5, 1))
+                chooser.update(Network(1e-4, 1e9), [seconds * part for part in around])
+            self.assertEqual(chooser.plan.choices, (chosen,), (scatter, times))
 
     def test_the_ratio_is_that_of_the_knee_and_follows_the_gain(self):
         systems = [_RING, _TREE]
@@ -766,9 +760,7 @@ class LeaderTest(absltest.TestCase):
         recorded = np.repeat(of_points, report.steps_at(run), axis=0)
         self.assertSequenceEqual(list(map(tuple, recorded)), used[first : first + len(recorded)])
         for before, point in itertools.pairwise(run.points):
-            if point.choices == before.choices:
-                self.assertIsNone(point.why)
-            else:
+            if point.choices != before.choices or point.why is not None:
                 [choice] = point.choices
                 self.assertStartsWith(point.why, str(self._SYSTEMS[choice]))
 
@@ -793,7 +785,7 @@ class LeaderTest(absltest.TestCase):
     def test_one_report_tells_enough_of_a_plan_of_short_steps(self):
         """The next plan is told with the following one."""
         world = _World(Network(1e-5, 1e11), [100_000], computation=2e-3)
-        used = self._train(world, Chooser(self._SYSTEMS, world.sizes, 4), 80)
+        used = self._train(world, Chooser(self._SYSTEMS, world.sizes, 4), 800)
         _, warm_up, *tried = (len(list(steps)) for _, steps in itertools.groupby(used))
         self.assertGreater(warm_up, 16)
         self.assertEqual(tried[:2], [16, 16])

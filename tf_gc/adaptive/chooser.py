@@ -27,6 +27,11 @@ _FEW_STEPS, _BEHIND = 3, 1.1
 # processors, links are taken for slower than they are.
 _DOUBT = 0.75
 _CHEAP_SECONDS = 0.5
+# What trials cost, in steps of the best plan, is no more than such a part of all steps since the
+# last change. To take another plan, and to return, costs about so many of them: the first ones of
+# each find what waited in the residuals.
+_PART_OF_TRIALS = 0.05
+_SWITCHING = 2.0
 # A plan that was measured on other links is tried where its steps should be no more than so many
 # times as long as the best plan's, going by what both took there. What links add may be so many
 # times what is predicted, or one over that.
@@ -126,8 +131,10 @@ class Chooser:
     The cost model ranks the plans: for each system one in which every bucket has it, by its best
     collective, or another one that is close, and one in which only those have it that it is
     predicted to make faster. Plans that may be the best are then used for some steps each, which
-    are measured. No such step is lost: what one system has not delivered the next one finds in the
-    residuals.
+    are measured: those at once that should save more than their trial costs, the others when there
+    were enough steps since, so that trials take 5 % of them at the most (as the bandits of Wu et
+    al., "Conservative Bandits", ICML 2016). No such step is lost: what one system has not delivered
+    the next one finds in the residuals.
 
     When the network changes, all begins anew, unless it is one that was there before: then the best
     plan of that time is taken, and kept if its first steps are what they were.
@@ -233,7 +240,8 @@ class Chooser:
             self.why = self._explain(network, predicted)
         if self.is_settled:
             self._settled.setdefault(self.plan, self.measured()[self.plan])
-            if self._trial is None or self._trial.has_other_ratio(self.plan):
+            is_new = not was_settled and not self._is_recalled
+            if is_new or self._trial is None or self._trial.has_other_ratio(self.plan):
                 self._trial = self._ended_trial(network)
         return self.plan
 
@@ -435,8 +443,8 @@ class Chooser:
         )
         return now - then
 
-    def _is_worth_trying(self, plan, best, network, seconds):
-        """Whether trials on other networks let a plan expect steps close to the best one's here.
+    def _expected_of_trials(self, plan, best, network, seconds):
+        """Returns what a plan's steps should take here at least, by trials on other networks.
 
         Returns:
           None where no trial has measured both, or explains what the best one takes here.
@@ -450,7 +458,7 @@ class Chooser:
             and _times(self._expected(trial, best, best, network, seconds), seconds)
             <= _SMALL_CHANGE
         ]
-        return min(expected) <= _NEAR * seconds if expected else None
+        return min(expected, default=None)
 
     def _expected(self, trial, plan, best, network, seconds):
         """Returns what a plan's steps should take here, where those of the best take `seconds`.
@@ -561,20 +569,20 @@ class Chooser:
         best = min(medians, key=medians.get)
         if self.plan in predicted and not self._is_measured(self.plan, medians, best):
             return self.plan
-        limit = max(predicted[best] + _DOUBT * medians[best], _CHEAP_SECONDS / _FIRST_STEPS)
-        for plan in sorted(predicted, key=predicted.get):
-            enough = len(self._steps[plan]) >= _FEW_STEPS  # fewer may have been on their way
-            if plan in medians and (enough or self._is_measured(plan, medians, best)):
-                continue
-            is_worth_it = self._is_worth_trying(plan, best, network, medians[best])
-            if is_worth_it or (is_worth_it is None and predicted[plan] <= limit):
+        worth_trying = self._worth_trying(network, predicted, medians, best)
+        if worth_trying:
+            plan = min(worth_trying, key=worth_trying.get)
+            if self._can_afford(plan, worth_trying[plan], medians, best):
+                self._finalists = None
                 return plan
         if self._finalists is None:
             times = {plan: _CLOSE_AT_FIRST if plan in self._slow else _CLOSE for plan in medians}
             close = [plan for plan in medians if medians[plan] <= times[plan] * medians[best]]
             self._finalists = sorted(close, key=predicted.get) if len(close) > 1 else ()
         for plan in self._finalists:
-            if plan in medians and not self._is_measured_longer(plan, medians, best):
+            if plan not in medians or self._is_measured_longer(plan, medians, best):
+                continue
+            if plan == best or self._can_afford(plan, medians[plan], medians, best):
                 return plan
         lag = {plan: median - medians[best] for plan, median in medians.items()}
         error = {plan: self._error(plan, best) for plan in medians}
@@ -582,6 +590,30 @@ class Chooser:
         least, most = ((times - 1) * medians[best] for times in (_EQUAL, _EQUAL_IN_NOISE))
         equal = [p for p in medians if lag[p] <= min(max(least, error[p]), most)]
         return min(equal, key=lambda plan: (self._loss(plan), medians[plan]))
+
+    def _worth_trying(self, network, predicted, medians, best):
+        """Returns what steps should take of the plans that may be better than the best one."""
+        limit = max(predicted[best] + _DOUBT * medians[best], _CHEAP_SECONDS / _FIRST_STEPS)
+        worth_trying = {}
+        for plan in predicted:
+            enough = len(self._steps[plan]) >= _FEW_STEPS  # fewer may have been on their way
+            if plan in medians and (enough or self._is_measured(plan, medians, best)):
+                continue
+            expected = self._expected_of_trials(plan, best, network, medians[best])
+            if expected is None and predicted[plan] <= limit:
+                worth_trying[plan] = medians[best] + predicted[plan] - predicted[best]
+            elif expected is not None and expected <= _NEAR * medians[best]:
+                worth_trying[plan] = expected
+        return worth_trying
+
+    def _can_afford(self, plan, seconds, medians, best):
+        """Whether a trial of a plan whose steps take so long costs no more than trials may."""
+        if plan.choices == self.plan.choices:
+            return True
+        trials = [(len(self._steps[p]), medians[p]) for p in medians if p != best]
+        trials.append((_FIRST_STEPS, seconds))
+        cost = sum(_SWITCHING + steps * (s / medians[best] - 1) for steps, s in trials)
+        return cost <= _PART_OF_TRIALS * (self._tried_steps + self._settled_steps)
 
     def _error(self, plan, other):
         """Returns the standard error of the difference of two medians; 0 of too few steps."""
