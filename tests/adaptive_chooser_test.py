@@ -743,6 +743,18 @@ class LeaderTest(absltest.TestCase):
         self.assertTrue(chooser.is_settled)
         self.assertTrue(chooser.wants_links)
 
+    def test_links_are_measured_until_an_equal_plan_could_be_tried(self):
+        """What they seem to be soon after a change is not yet what they are."""
+        chooser = Chooser([_3LC], [1_000_000], 4)
+        for links, seconds in ((_FAST, 0.05), (_SLOW, 2.0)):
+            chooser.update(links)
+            for _ in range(8):
+                chooser.update(links, [seconds] * 4)
+                self.assertTrue(chooser.wants_links)
+            for _ in range(100):
+                chooser.update(links, [seconds] * 4)
+            self.assertFalse(chooser.wants_links)
+
     def test_a_record_has_the_plans_that_steps_had(self):
         record = run_record.RunRecord(
             self.create_tempfile().full_path,

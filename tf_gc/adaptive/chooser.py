@@ -261,9 +261,13 @@ class Chooser:
     @property
     def wants_links(self) -> bool:
         """Whether it matters what links are now: plans are being tried, or may be soon."""
-        if not self.is_settled:
+        if not self.is_settled or self._steps_since_change < _SWITCHING / _PART_OF_TRIALS:
             return True
         return _times(self._took(), self._settled[self.plan]) > _SMALL_CHANGE
+
+    @property
+    def _steps_since_change(self):
+        return self._tried_steps + self._settled_steps
 
     @property
     def gain(self) -> float | None:
@@ -613,7 +617,7 @@ class Chooser:
         trials = [(len(self._steps[p]), medians[p]) for p in medians if p != best]
         trials.append((_FIRST_STEPS, seconds))
         cost = sum(_SWITCHING + steps * (s / medians[best] - 1) for steps, s in trials)
-        return cost <= _PART_OF_TRIALS * (self._tried_steps + self._settled_steps)
+        return cost <= _PART_OF_TRIALS * self._steps_since_change
 
     def _error(self, plan, other):
         """Returns the standard error of the difference of two medians; 0 of too few steps."""
