@@ -1,6 +1,7 @@
 #include "ops/collectives/link_monitor.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace tf_gc {
 
@@ -9,40 +10,52 @@ LinkMonitor* LinkMonitor::OfProcess() {
   return monitor;
 }
 
-void LinkMonitor::Begin() {
+LinkMonitor::TimePoint LinkMonitor::Begin() {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (under_way_++ > 0) return;
-  begin_ = now_();
-  interval_ = {};
-  carried_ = 0;
-  failed_ = false;
+  const TimePoint now = now_();
+  if (under_way_++ == 0) begin_ = now;
+  return now;
 }
 
-void LinkMonitor::End(std::optional<int64_t> bytes) {
+void LinkMonitor::End(TimePoint begin, std::optional<int64_t> bytes) {
   std::lock_guard<std::mutex> lock(mutex_);
   --under_way_;
   if (!bytes) {
     failed_ = true;
-    return;
+  } else if (begin >= begin_) {
+    interval_.push_back({begin, now_(), *bytes});
   }
-  if (carried_ > 0) {
-    --carried_;
-    return;
-  }
-  interval_.bytes += *bytes;
-  ++interval_.transfers;
-  if (under_way_ == 0 || interval_.transfers == kMaxTransfers) Record(now_());
+  if (under_way_ == 0 || interval_.size() == kMaxTransfers) Record();
 }
 
-void LinkMonitor::Record(TimePoint now) {
-  if (!failed_) {
-    interval_.seconds = std::chrono::duration<double>(now - begin_).count();
-    samples_[recorded_++ % kMaxSamples] = interval_;
+void LinkMonitor::Record() {
+  if (failed_) interval_.clear();
+  std::sort(interval_.begin(), interval_.end(),
+            [](const Transfer& a, const Transfer& b) {
+              return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+            });
+  Sample sample{};
+  TimePoint begin, end;
+  for (const Transfer& transfer : interval_) {
+    const auto shared = end - transfer.begin;
+    if (sample.transfers == 0 || 4 * shared < transfer.end - transfer.begin) {
+      Keep(sample);
+      sample = {};
+      begin = end = transfer.begin;
+    }
+    sample.bytes += transfer.bytes;
+    ++sample.transfers;
+    end = std::max(end, transfer.end);
+    sample.seconds = std::chrono::duration<double>(end - begin).count();
   }
-  begin_ = now;
-  interval_ = {};
-  carried_ = under_way_;
+  Keep(sample);
+  begin_ = now_();
+  interval_.clear();
   failed_ = false;
+}
+
+void LinkMonitor::Keep(const Sample& sample) {
+  if (sample.transfers > 0) samples_[recorded_++ % kMaxSamples] = sample;
 }
 
 std::vector<LinkMonitor::Sample> LinkMonitor::Take() {

@@ -14,8 +14,11 @@ namespace tf_gc {
 
 // Transfers that are under way at the same time share the link, so that none
 // of them alone tells its bandwidth. What is recorded are busy intervals: from
-// when a first transfer is under way until none is. Of transfers that their
-// senders have ready, the time of an interval is the network's alone.
+// when a first transfer is under way until none is. A transfer that is asked
+// for when the others are nearly there, as that of the next hop, begins an
+// interval of its own: what they share is less than a quarter of its time, of
+// which the first part is latency. Of transfers that their senders have ready,
+// the time of an interval is the network's alone.
 //
 // Thread-safe; allocates nothing but in Take.
 class LinkMonitor {
@@ -31,35 +34,43 @@ class LinkMonitor {
   // Of these the latest are kept until they are taken.
   static constexpr int kMaxSamples = 512;
   // An interval ends with so many transfers, even if others are under way. Of
-  // those a part has come already, so as many are not counted in the next one.
+  // those a part has come already, so they are not counted in the next one.
   static constexpr int kMaxTransfers = 64;
 
   explicit LinkMonitor(TimePoint (*now)() = std::chrono::steady_clock::now)
-      : now_(now) {}
+      : now_(now) {
+    interval_.reserve(kMaxTransfers);
+  }
 
   // That of all exchanges of this process.
   static LinkMonitor* OfProcess();
 
-  // A transfer has been asked for.
-  void Begin();
-  // It has come, with so many bytes; with none if it has failed. The interval
-  // of a transfer that has failed is dropped.
-  void End(std::optional<int64_t> bytes);
+  // A transfer is asked for. Returns when.
+  TimePoint Begin();
+  // One that was asked for then has come, with so many bytes; with none if it
+  // has failed. The interval of a transfer that has failed is dropped.
+  void End(TimePoint begin, std::optional<int64_t> bytes);
 
   // Returns the samples, the oldest first, and forgets them.
   std::vector<Sample> Take();
 
  private:
-  void Record(TimePoint now);
+  struct Transfer {
+    TimePoint begin, end;
+    int64_t bytes;
+  };
+
+  // Ends the interval.
+  void Record();
+  void Keep(const Sample& sample);  // of no transfers: nothing
 
   TimePoint (*const now_)();
 
   std::mutex mutex_;
   int under_way_ = 0;
-  int carried_ = 0;      // of these, from the interval before
-  bool failed_ = false;  // a transfer of this interval
-  TimePoint begin_;      // of this interval, as are
-  Sample interval_{};    // its bytes and transfers
+  TimePoint begin_;                 // of this interval
+  std::vector<Transfer> interval_;  // those of this interval that have ended
+  bool failed_ = false;             // one of this interval
   std::array<Sample, kMaxSamples> samples_;
   int64_t recorded_ = 0;  // samples; number i is samples_[i % kMaxSamples]
   int64_t taken_ = 0;

@@ -70,12 +70,14 @@ absl::Status Open(const Bytes& message, int64_t size, Bytes* opening) {
 }  // namespace
 
 Mailbox::Mailbox(Transport* transport, const Patience& patience, Report report,
-                 uint32_t step, LinkMonitor* monitor, SizeHistory* history)
+                 uint32_t step, LinkMonitor* monitor, SizeHistory* history,
+                 bool measures_links)
     : transport_(transport),
       report_(std::move(report)),
       step_(step),
       monitor_(monitor),
       history_(history),
+      measures_links_(measures_links),
       patience_(patience) {}
 
 Mailbox::~Mailbox() {
@@ -102,30 +104,42 @@ Bytes Mailbox::Seal(Header header, const Bytes& buffer) const {
   return buffer.Slice(0, size);
 }
 
-int64_t Mailbox::OpeningSize(const SizeHistory::Message& message) const {
-  const int64_t longest = history_ ? history_->Longest(message) : 0;
+int64_t Mailbox::OpeningSize(const SizeHistory::Message& message,
+                             bool is_measured) const {
+  const int64_t longest =
+      history_ && !is_measured ? history_->Longest(message) : 0;
   return std::clamp(longest, kHeadSize, kMaxOpeningSize);
+}
+
+bool Mailbox::MeasuresLocked(int peer, Phase phase, bool is_sent) {
+  return measures_links_ && measured_.insert({peer, phase, is_sent}).second;
 }
 
 void Mailbox::Send(const std::vector<int>& peers, const Header& header,
                    const Bytes& message) {
-  Outgoing outgoing{peers, header, message};
-  if (header.phase == Phase::kSum) {
+  Outgoing outgoing{peers, header, message, /*measured=*/{}};
+  {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (late_parts_ > 0) return held_.push_back(std::move(outgoing));
+    for (const int peer : peers) {
+      outgoing.measured.push_back(MeasuresLocked(peer, header.phase, true));
+    }
+    if (header.phase == Phase::kSum && late_parts_ > 0) {
+      return held_.push_back(std::move(outgoing));
+    }
   }
   SendNow(outgoing);
 }
 
 void Mailbox::SendNow(const Outgoing& outgoing) {
-  const auto& [peers, header, message] = outgoing;
+  const auto& [peers, header, message, measured] = outgoing;
   const std::string tag = Tag(header.phase, header.piece);
   const bool could_open =
       header.phase == Phase::kContribution && message.size() <= kMaxOpeningSize;
   Bytes opening;
-  for (const int peer : peers) {
+  for (size_t i = 0; i < peers.size(); ++i) {
+    const int peer = peers[i];
     const SizeHistory::Message sent = MessageOf(header, peer, true);
-    const int64_t size = OpeningSize(sent);
+    const int64_t size = OpeningSize(sent, measured[i]);
     if (opening.size() != size) {
       const absl::Status status = Open(message, size, &opening);
       if (!status.ok()) return Fail(status);
@@ -144,14 +158,16 @@ void Mailbox::SendNow(const Outgoing& outgoing) {
 
 void Mailbox::Expect(int peer, const Header& header, int64_t max_size) {
   const std::string tag = Tag(header.phase, header.piece);
+  bool is_measured = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     // In place of one that was taken before.
     incoming_[Key(peer, header.phase, header.piece)] = Incoming();
+    is_measured = MeasuresLocked(peer, header.phase, false);
   }
   Bytes opening;
-  const absl::Status status =
-      Allocate(OpeningSize(MessageOf(header, peer, false)), &opening);
+  const absl::Status status = Allocate(
+      OpeningSize(MessageOf(header, peer, false), is_measured), &opening);
   if (!status.ok()) return Fail(From(peer, status));
   Header expected = header;
   expected.step = step_;
@@ -239,13 +255,14 @@ void Mailbox::ReceivePart(int peer, const std::string& tag, const Bytes& part,
     if (!status_.ok()) return;
     ++pending_;
   }
-  if (monitor != nullptr) monitor->Begin();
+  const LinkMonitor::TimePoint begin =
+      monitor != nullptr ? monitor->Begin() : LinkMonitor::TimePoint();
   transport_->Receive(
       peer, tag, part,
-      [this, size = part.size(), monitor,
+      [this, size = part.size(), monitor, begin,
        then = std::move(then)](const absl::Status& status) {
         if (monitor != nullptr) {
-          monitor->End(status.ok() ? std::optional(size) : std::nullopt);
+          monitor->End(begin, status.ok() ? std::optional(size) : std::nullopt);
         }
         if (status.ok()) {
           CountReceived(size);  // before the message can be taken

@@ -58,10 +58,12 @@ class Mailbox {
   // since the last transfer has ended. All messages are of one step of the
   // optimizer. `history` and `monitor` must outlive the mailbox too. The
   // monitor sees what comes after openings: senders have that ready. Without a
-  // history these have kHeadSize bytes.
+  // history these have kHeadSize bytes, and so has the first one of each phase
+  // from one worker to another if the exchange measures links: senders and
+  // receivers must go through these messages in the same order.
   Mailbox(Transport* transport, const Patience& patience, Report report,
           uint32_t step = 0, LinkMonitor* monitor = nullptr,
-          SizeHistory* history = nullptr);
+          SizeHistory* history = nullptr, bool measures_links = false);
   Mailbox(Transport* transport, double timeout_seconds)
       : Mailbox(transport, Patience(timeout_seconds), nullptr) {}
 
@@ -120,6 +122,7 @@ class Mailbox {
     std::vector<int> peers;
     Header header;
     Bytes message;
+    std::vector<bool> measured;  // by peer
   };
 
   void SendNow(const Outgoing& outgoing);
@@ -136,7 +139,10 @@ class Mailbox {
   // `received` bytes of the message, from `part` on.
   void ReceiveRest(const Key& key, const std::string& tag, const Bytes& message,
                    int64_t received, int64_t part);
-  int64_t OpeningSize(const SizeHistory::Message& message) const;
+  int64_t OpeningSize(const SizeHistory::Message& message,
+                      bool is_measured) const;
+  // Whether a message measures the link; that is asked for once.
+  bool MeasuresLocked(int peer, Phase phase, bool is_sent);
   void CountReceived(int64_t size);
   // An error of what has come from a peer.
   absl::Status From(int peer, const absl::Status& status) const;
@@ -157,11 +163,13 @@ class Mailbox {
   const uint32_t step_;
   LinkMonitor* const monitor_;
   SizeHistory* const history_;
+  const bool measures_links_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Key, Incoming> incoming_;
   SizeHistory::Sizes sizes_;  // of this exchange's messages
+  std::set<std::tuple<int, Phase, bool>> measured_;  // peer, phase, is_sent
   absl::Status status_;
   Patience patience_;
   int pending_ = 0;  // callbacks to come, of sends and receives

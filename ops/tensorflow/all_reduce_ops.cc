@@ -111,9 +111,9 @@ error.
 
 bucket: Handle from Bucket.
 step: A scalar, 0 before the first.
-measures_links: A scalar, the same on all workers: whether the head of each
-  message comes in a transfer of its own, so that the time of what follows is
-  the network's alone (NetworkSamples).
+measures_links: A scalar, the same on all workers: whether the head of the first
+  message of each phase between two workers comes in a transfer of its own, so
+  that the time of what follows is the network's alone (NetworkSamples).
 sizes: Of each variable the number of values that the step counts for, if it has
   exchanges and no op that counts them by itself; may be none.
 group_size: Number of devices among which these are reduced.

@@ -89,10 +89,9 @@ class Bucket : public tensorflow::ResourceBase {
   int variables() const { return variables_; }
   const std::string& label() const { return label_; }
 
-  // The next exchanges belong to this step of the optimizer. If it measures
-  // links, the history of sizes is not used, so that what follows the heads of
-  // messages tells how long it takes. `values` are counted if the step has
-  // exchanges and no op that counts its values by itself.
+  // The next exchanges belong to this step of the optimizer. `values` are
+  // counted if the step has exchanges and no op that counts its values by
+  // itself.
   void BeginStep(int64_t step, bool measures_links, Traffic values) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -100,13 +99,15 @@ class Bucket : public tensorflow::ResourceBase {
       provisional_ = Traffic(variables_);
     }
     step_ = step;
-    uses_history_ = !measures_links;
+    measures_links_ = measures_links;
+    has_steps_ = true;
     history_.BeginStep();
   }
   int64_t step() const { return step_; }
+  bool measures_links() const { return measures_links_; }
 
-  // That of the messages' sizes; null where it is not used.
-  SizeHistory* history() { return uses_history_ ? &history_ : nullptr; }
+  // That of the messages' sizes; null without steps.
+  SizeHistory* history() { return has_steps_ ? &history_ : nullptr; }
 
   // Held while an exchange is under way.
   std::mutex& exchange_mutex() { return exchange_mutex_; }
@@ -133,7 +134,8 @@ class Bucket : public tensorflow::ResourceBase {
   const int variables_;
   const std::string label_;
   std::atomic<int64_t> step_{0};
-  std::atomic<bool> uses_history_{false};  // without steps there is none
+  std::atomic<bool> measures_links_{false};
+  std::atomic<bool> has_steps_{false};
   SizeHistory history_;
   std::mutex exchange_mutex_;
   mutable std::mutex mutex_;  // of the traffic

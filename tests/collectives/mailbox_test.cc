@@ -247,6 +247,47 @@ TEST_F(RememberingTest, ResultsAreRememberedWhoeverSendsThem) {
   EXPECT_THAT(Step(600, Phase::kSum), ElementsAre(600));
 }
 
+TEST_F(RememberingTest, OneThatMeasuresLinksSplitsTheFirstOfEachPhase) {
+  SizeHistory::Sizes sent, received;
+  for (const Phase phase : {Phase::kContribution, Phase::kSum}) {
+    for (const uint32_t piece : {0, 1}) {
+      const bool is_sum = phase == Phase::kSum;
+      const int end = SizeHistory::kAllPeers;
+      sent[{Codec::kThreeLc, phase, piece, is_sum ? end : 1, !is_sum}] = 600;
+      received[{Codec::kThreeLc, phase, piece, is_sum ? end : 0, false}] = 600;
+    }
+  }
+  for (const bool measures : {false, true}) {
+    histories_[0].EndExchange(sent);
+    histories_[1].EndExchange(received);
+    for (SizeHistory& history : histories_) history.BeginStep();
+    InProcessNetwork network(2);
+    std::vector<int64_t> sizes;
+    network.SetFault(
+        [&](Transfer* transfer) { sizes.push_back(transfer->bytes.size()); });
+    Mailbox sender(network.transport(0), Patience(5), nullptr, 0, nullptr,
+                   &histories_[0], measures);
+    Mailbox receiver(network.transport(1), Patience(5), nullptr, 0, nullptr,
+                     &histories_[1], measures);
+    for (const uint32_t piece : {1, 0}) {
+      for (const Phase phase : {Phase::kContribution, Phase::kSum}) {
+        receiver.Expect(0, MakeHeader(0, phase, piece), kMaxSize);
+        SendMessage({1}, MakeHeader(600, phase, piece), MakeMessage(600),
+                    &sender);
+        Bytes message;
+        EXPECT_TRUE(receiver.Take(0, phase, piece, &message).ok());
+      }
+    }
+    if (measures) {
+      EXPECT_THAT(sizes, ElementsAre(64, 536, 64, 536, 600, 600));
+    } else {
+      EXPECT_THAT(sizes, ElementsAre(600, 600, 600, 600));
+    }
+    EXPECT_TRUE(sender.Flush().ok());
+    EXPECT_TRUE(receiver.Flush().ok());
+  }
+}
+
 TEST_F(RememberingTest, WorkersThatRememberOtherSizesGetAnError) {
   histories_[0].EndExchange(
       {{{Codec::kThreeLc, Phase::kContribution, 0, 1, true}, 600}});

@@ -18,8 +18,10 @@ using ::testing::Each;
 
 // The transfers that each rank sends in the second step of a bucket in which
 // every message is longer than a head.
-std::vector<int> TransfersOfAStep(int ranks, const Topology& topology) {
-  const int64_t values = 32 * ranks;
+std::vector<int> TransfersOfAStep(int ranks, const Topology& topology,
+                                  int pieces = 1, bool measures_links = false) {
+  const int64_t values =
+      pieces == 1 ? 32 * ranks : ranks * pieces * (int64_t{1} << 20);
   InProcessNetwork network(ranks);
   std::vector<int> transfers;
   network.SetFault([&](Transfer* transfer) { ++transfers[transfer->source]; });
@@ -31,10 +33,14 @@ std::vector<int> TransfersOfAStep(int ranks, const Topology& topology) {
            ExactHop hop({Exact<float>{gradient.data(), gradient.data()}});
            histories[rank].BeginStep();
            Mailbox mailbox(network.transport(rank), Patience(kTimeoutSeconds),
-                           nullptr, step, nullptr, &histories[rank]);
+                           nullptr, step, nullptr, &histories[rank],
+                           measures_links);
            std::vector<VariableTraffic> traffic;
-           return AllReduce({values}, topology, {rank, ranks, step, &mailbox},
-                            &hop, &traffic);
+           const absl::Status status =
+               AllReduce({values}, topology, {rank, ranks, step, &mailbox},
+                         &hop, &traffic);
+           EXPECT_EQ(gradient, std::vector<float>(values, ranks));
+           return status;
          })) {
       EXPECT_TRUE(status.ok()) << status;
     }
@@ -55,6 +61,20 @@ TEST(TransferCountTest, ATreeTakesOneUpAndOneDownForEachRankButTheRoot) {
     for (const int sent : TransfersOfAStep(ranks, kTree)) total += sent;
     EXPECT_EQ(total, 2 * (ranks - 1));
   }
+}
+
+// All ranks agree on which they are: the first of each phase between two.
+TEST(TransferCountTest, SomeMessagesHaveATransferMoreWhereLinksAreMeasured) {
+  constexpr int kRanks = 4, kPieces = 2;
+  const auto more = [&](const Topology& topology) {
+    std::vector<int> more = TransfersOfAStep(kRanks, topology, kPieces, true);
+    const std::vector<int> less = TransfersOfAStep(kRanks, topology, kPieces);
+    for (int rank = 0; rank < kRanks; ++rank) more[rank] -= less[rank];
+    return more;
+  };
+  EXPECT_THAT(more(kSharded), Each(2 * (kRanks - 1)));
+  EXPECT_THAT(more(kRing), Each(2));
+  EXPECT_THAT(more(TorusOf(2)), Each(4));
 }
 
 }  // namespace
