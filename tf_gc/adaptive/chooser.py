@@ -141,7 +141,8 @@ class Chooser:
 
     Attributes:
       plan: the plan of the next steps; None before the first network is known.
-      is_settled: whether it is the last one, until something changes.
+      is_settled: whether it is the best one of those that were tried; others may be tried later.
+      steps_since_change: the number of steps since all began anew.
       why: what made it so, for people.
     """
 
@@ -176,18 +177,21 @@ class Chooser:
         self._measured_steps = 0
         self._seen = None  # the network at the last steps
         self._network = None  # for which steps were measured
-        self._keeps_plan = False  # since the last change, to see what its steps take now
+        self._kept = None  # the plan of before the last change, to see what its steps take now
         self._seems_changed = False  # by the last report, while plans are tried
         self._tried_steps = self._tried_seconds = self._settled_steps = 0
+        self._trial_steps = collections.Counter()  # since the last change, after a plan was chosen
         self._tried_at = {}  # by plan: which of these its last ones were
         self._steps_of_plan = 0  # since it was settled on
         self._own_steps = 0  # of these, in the last report
         self._settled = {}  # by plan: what its steps took when it was chosen
+        self._settled_plan = None  # the last one that was chosen
         self._trial = None  # after which it has settled
         self._trials = collections.deque(maxlen=_MOST_TRIALS)  # of earlier networks
         self._unended_trials = collections.deque(maxlen=_MOST_TRIALS)  # those that did not end
         self._is_recalled = False  # it is an earlier one, and the first steps are to confirm it
         self.is_settled = False
+        self.steps_since_change = 0
         self.plan = None
         self.why = ""
 
@@ -207,12 +211,16 @@ class Chooser:
           used: the plan that these steps had; by default what the last call has returned.
         """
         used = used or self.plan
+        was_settled = self.is_settled
+        is_trial = not was_settled and self._trial is not None
         if used is not None and len(seconds):
             self._take(seconds, used)
-            self._seen = self._as_seen(network, seconds, used)
+            # Steps that are shorter than predicted speak for the plan that is tried, not for links.
+            if not is_trial or self._seen is None:
+                self._seen = self._as_seen(network, seconds, used)
         # Without steps to correct it, as after each change of plan, it may seem another one.
         network = self._seen or network
-        was_settled = self.is_settled
+        self.steps_since_change += len(seconds)
         if was_settled:
             self._own_steps = len(seconds) if used == self.plan else 0
             self._settled_steps += self._own_steps
@@ -222,6 +230,9 @@ class Chooser:
             self._tried_steps += len(seconds)
             self._tried_seconds += sum(seconds)
             self._tried_at[used] = self._tried_steps
+            self._own_steps = 0
+            if is_trial and (used == self.plan or used in self._trial_steps):
+                self._trial_steps[used] += len(seconds)
         recalled = None
         if self._begins_anew(network, used if len(seconds) else None):
             recalled = self._begin_anew(network, used)
@@ -240,10 +251,17 @@ class Chooser:
             self.why = self._explain(network, predicted)
         if self.is_settled:
             self._settled.setdefault(self.plan, self.measured()[self.plan])
-            is_new = not was_settled and not self._is_recalled
-            if is_new or self._trial is None or self._trial.has_other_ratio(self.plan):
+            self._settled_plan = self.plan
+            if self._has_ended_trial():
                 self._trial = self._ended_trial(network)
         return self.plan
+
+    def _has_ended_trial(self):
+        """Whether there is a trial to remember, whose last steps have not met a change."""
+        if self._trial is None or self._trial.has_other_ratio(self.plan):
+            return True
+        has_kept_to_it = self._steps_of_plan - self._own_steps >= _FIRST_STEPS
+        return has_kept_to_it and self._trial.tried_steps != self._tried_steps
 
     def _take(self, seconds, used):
         if used in self._slow and used in (self._finalists or ()):
@@ -261,13 +279,9 @@ class Chooser:
     @property
     def wants_links(self) -> bool:
         """Whether it matters what links are now: plans are being tried, or may be soon."""
-        if not self.is_settled or self._steps_since_change < _SWITCHING / _PART_OF_TRIALS:
+        if not self.is_settled or self.steps_since_change < _SWITCHING / _PART_OF_TRIALS:
             return True
         return _times(self._took(), self._settled[self.plan]) > _SMALL_CHANGE
-
-    @property
-    def _steps_since_change(self):
-        return self._tried_steps + self._settled_steps
 
     @property
     def gain(self) -> float | None:
@@ -361,7 +375,10 @@ class Chooser:
         if earlier is not None:
             self._trials.remove(earlier)
         self._remember_trial(used)
-        self._keeps_plan = self._saves_little(network, used)
+        kept = self.plan if self.is_settled or self._trial is None else self._settled_plan
+        self._kept = kept if self._saves_little(network, used, kept) else None
+        self.steps_since_change = 0
+        self._trial_steps.clear()
         self._seems_changed = False
         self._slow.clear()
         self._settled = {}
@@ -382,13 +399,13 @@ class Chooser:
             self._steps[plan].extend(steps)
         return earlier.plan
 
-    def _saves_little(self, network, used):
-        """Whether no plan is predicted to make steps much shorter than those of the present one."""
-        if self.plan is None or not self._steps[used]:
+    def _saves_little(self, network, used, kept):
+        """Whether no plan is predicted to make steps much shorter than those of the kept one."""
+        if kept is None or not self._steps[used]:
             return False
         recent = list(self._steps[used])[-_RECENT_STEPS:]
         predicted = self._predict(network)
-        saving = predicted[self._plan(self.plan.choices)] - min(predicted.values())
+        saving = predicted[self._plan(kept.choices)] - min(predicted.values())
         return saving < (1 - 1 / _LARGE_CHANGE) * statistics.median(recent)
 
     def _ended_trial(self, network):
@@ -529,7 +546,8 @@ class Chooser:
             seconds = {c: _seconds(costs, c) for c in alike}
             choices |= {c for c in alike if seconds[c] <= _SIMILAR * min(seconds.values())}
         measured = [plan for plan, steps in self._steps.items() if steps]
-        choices |= {plan.choices for plan in (*measured, self.plan) if plan is not None}
+        known = (*measured, self.plan, self._settled_plan)
+        choices |= {plan.choices for plan in known if plan is not None}
         return {self._plan(c): _seconds(costs, c) for c in choices}
 
     def _plan(self, choices):
@@ -567,16 +585,16 @@ class Chooser:
         medians = {plan: median for plan, median in self.measured().items() if plan in predicted}
         self.is_settled = False
         if not medians:
-            if self._keeps_plan:
-                return self._plan(self.plan.choices)
-            return min(predicted, key=predicted.get)
+            kept = self.plan if self.measured() else self._kept
+            return self._plan(kept.choices) if kept else min(predicted, key=predicted.get)
         best = min(medians, key=medians.get)
-        if self.plan in predicted and not self._is_measured(self.plan, medians, best):
-            return self.plan
+        own = self._plan(self.plan.choices)  # perhaps with another ratio
+        if not self._is_measured(own, medians, best):
+            return own
         worth_trying = self._worth_trying(network, predicted, medians, best)
         if worth_trying:
             plan = min(worth_trying, key=worth_trying.get)
-            if self._can_afford(plan, worth_trying[plan], medians, best):
+            if self._can_afford(worth_trying[plan], medians, best):
                 self._finalists = None
                 return plan
         if self._finalists is None:
@@ -586,7 +604,7 @@ class Chooser:
         for plan in self._finalists:
             if plan not in medians or self._is_measured_longer(plan, medians, best):
                 continue
-            if plan == best or self._can_afford(plan, medians[plan], medians, best):
+            if plan in (best, own) or self._can_afford(medians[plan], medians, best):
                 return plan
         lag = {plan: median - medians[best] for plan, median in medians.items()}
         error = {plan: self._error(plan, best) for plan in medians}
@@ -610,14 +628,12 @@ class Chooser:
                 worth_trying[plan] = expected
         return worth_trying
 
-    def _can_afford(self, plan, seconds, medians, best):
+    def _can_afford(self, seconds, medians, best):
         """Whether a trial of a plan whose steps take so long costs no more than trials may."""
-        if plan.choices == self.plan.choices:
-            return True
-        trials = [(len(self._steps[p]), medians[p]) for p in medians if p != best]
+        trials = [(self._trial_steps[p], medians[p]) for p in medians if p in self._trial_steps]
         trials.append((_FIRST_STEPS, seconds))
         cost = sum(_SWITCHING + steps * (s / medians[best] - 1) for steps, s in trials)
-        return cost <= _PART_OF_TRIALS * self._steps_since_change
+        return cost <= _PART_OF_TRIALS * self.steps_since_change
 
     def _error(self, plan, other):
         """Returns the standard error of the difference of two medians; 0 of too few steps."""

@@ -25,6 +25,9 @@ _RECENT_STEPS = 5
 KNOWN_STEPS = 2 * _MOST_STEPS
 _LEAST_STEPS = 4  # between reports, when nothing is tried, however long steps are
 _REPORTS_PER_GAIN = 10
+# After a change, the choice is open for as many steps as it takes until one may be tried whose
+# steps are half as long again: optimizers should not see each trial as an end of it.
+_OPEN_STEPS = 100
 
 
 class Report(NamedTuple):
@@ -47,7 +50,7 @@ class Decision(NamedTuple):
     Attributes:
       steps: how many there are from these reports to the next ones.
       is_restored: whether residuals were restored on any worker.
-      is_settled: whether no plan is being tried.
+      is_settled: whether no plan is being tried, nor likely to be soon.
       wants_gain: whether gains are to be measured in the step of the next reports.
       measures_links: whether links are to be measured often.
       ratio: of systems without one of their own.
@@ -69,6 +72,7 @@ class Leader:
         self._record = record
         self._pool = concurrent.futures.ThreadPoolExecutor(1, "tf_gc_auto")
         self._deciding = None
+        self._is_settled = False  # the chooser, when it decided last
         self._reports = 0
         self._began = time.monotonic()
         self._logged = None  # the plan that was
@@ -118,15 +122,15 @@ class Leader:
             return None
         decision, plan = self._deciding.result()
         self._told = plan
-        return decision._replace(steps=self._steps_apart(step, times, decision)), plan.choices
+        return decision._replace(steps=self._steps_apart(step, times)), plan.choices
 
-    def _steps_apart(self, step, times, decision):
+    def _steps_apart(self, step, times):
         """Returns after how many steps reports are due again, if these take what the last did.
 
         A pause among the last ones, as for evaluation, does not count.
         """
         apart, least, most = _TRYING_SECONDS, 1, _MOST_TRYING_STEPS
-        if decision.is_settled:
+        if self._is_settled:
             apart, least, most = _SECONDS, _LEAST_STEPS, _MOST_STEPS
         steps = np.arange(max(self._heard, step - _RECENT_STEPS), step + 1)
         begun = times[steps % times.size]
@@ -160,10 +164,12 @@ class Leader:
         self._record_point(step, statistics.median(seconds) if seconds else None, network)
         plan = self._chooser.update(network, seconds, known_gains, used)
         self._log()
+        self._is_settled = self._chooser.is_settled
+        is_open = self._chooser.steps_since_change < _OPEN_STEPS
         decision = Decision(
             steps=0,  # for `decision` to say
             is_restored=any(report.is_restored for report in reports),
-            is_settled=self._chooser.is_settled,
+            is_settled=self._is_settled and not is_open,
             wants_gain=self._reports % _REPORTS_PER_GAIN == 1,
             measures_links=self._chooser.wants_links,
             ratio=plan.ratio or 1.0,
