@@ -597,6 +597,25 @@ class ChooserTest(absltest.TestCase):
             chooser.update(_SLOW, [0.29 if chooser.plan == first else 0.1] * 4)
         self.assertNotIn(chooser.plan, (exact, first))
 
+    def test_what_should_save_a_fifth_is_tried_at_once(self):
+        chooser = Chooser([_EXACT, _3LC], [1_000_000], 4)
+        far = Network(1e-2, 5e7)
+        exact, small = (
+            next(p for p in predict(far, 1_000_000, 4) if (p.system, p.collective) == which)
+            for which in (("uncompressed", "sharded"), ("3LC", "sharded"))
+        )
+        step = (exact.seconds - small.seconds) / 0.2
+        chooser.update(Network(1e-5, 1e11))
+        for _ in range(100):
+            times = step / 1.6, step / 1.5
+            chooser.update(Network(1e-5, 1e11), [times[chooser.plan.choices[0]]] * 4)
+        self.assertEqual(chooser.plan.choices, (0,))
+        for _ in range(20):
+            chooser.update(far, [step])
+            if chooser.plan.choices == (1,):
+                break
+        self.assertLess(chooser.steps_since_change, 9)
+
     def test_another_ratio_is_no_other_plan(self):
         systems = [_EXACT, _THC, _RING, _TREE]
         world = _World(Network(1e-3, 1e8), [1_000_000], computation=0.05, wrong={str(_TREE): 2})

@@ -631,7 +631,7 @@ class Chooser:
     def _can_afford(self, seconds, medians, best):
         """Whether a trial of a plan whose steps take so long costs no more than trials may."""
         trials = [(self._trial_steps[p], medians[p]) for p in medians if p in self._trial_steps]
-        trials.append((_FIRST_STEPS, seconds))
+        trials.append((_FIRST_STEPS if seconds > medians[best] else _FINAL_STEPS, seconds))
         cost = sum(_SWITCHING + steps * (s / medians[best] - 1) for steps, s in trials)
         return cost <= _PART_OF_TRIALS * self.steps_since_change
 
