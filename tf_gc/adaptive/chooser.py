@@ -55,6 +55,8 @@ _RECENT_STEPS = 3
 _LARGE_CHANGE = 1.5
 _SMALL_CHANGE = 1.25
 _CHANGES = ((_SMALL_CHANGE, 20, math.inf), (_LARGE_CHANGE, 1, _RECENT_STEPS))
+# What links seem to be so soon after a change need not be what they are.
+_NEW_STEPS = 16
 # So many of the last tried steps may be of another network than those before, if it has changed.
 _DOUBTFUL_STEPS = 12
 # Of so many networks it is known what plans took.
@@ -279,7 +281,7 @@ class Chooser:
     @property
     def wants_links(self) -> bool:
         """Whether it matters what links are now: plans are being tried, or may be soon."""
-        if not self.is_settled or self.steps_since_change < _SWITCHING / _PART_OF_TRIALS:
+        if not self.is_settled or self.steps_since_change < _NEW_STEPS:
             return True
         return _times(self._took(), self._settled[self.plan]) > _SMALL_CHANGE
 
