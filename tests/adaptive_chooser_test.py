@@ -822,6 +822,14 @@ class LeaderTest(absltest.TestCase):
         self.assertFalse(is_settled[steps < 90].any())
         self.assertTrue(is_settled[-1])
 
+    def test_links_are_measured_often_until_they_seem_to_stay_what_they_are(self):
+        chooser = Chooser([_3LC], [1_000_000], 4)
+        for links in (_FAST, Network(2e-2, 1e7), Network(5e-2, 1e6), Network(5e-2, 1e7)):
+            for reports in range(40):
+                chooser.update(links, [1.5] * 4)
+                if not 4 <= reports < 12:
+                    self.assertEqual(chooser.wants_links, reports < 4, (links, reports))
+
     def test_links_are_measured_often_after_a_change(self):
         """What they seem to be soon after a change is not yet what they are."""
         chooser = Chooser([_3LC], [1_000_000], 4)

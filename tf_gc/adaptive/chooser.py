@@ -55,8 +55,8 @@ _RECENT_STEPS = 3
 _LARGE_CHANGE = 1.5
 _SMALL_CHANGE = 1.25
 _CHANGES = ((_SMALL_CHANGE, 20, math.inf), (_LARGE_CHANGE, 1, _RECENT_STEPS))
-# What links seem to be so soon after a change need not be what they are.
-_NEW_STEPS = 16
+# What links seem to be is what they are where it has not changed for so many steps.
+_STEADY_STEPS = 16
 # So many of the last tried steps may be of another network than those before, if it has changed.
 _DOUBTFUL_STEPS = 12
 # Of so many networks it is known what plans took.
@@ -177,6 +177,8 @@ class Chooser:
         self._finalists = None  # the plans that are measured longer, once all have been measured
         self._slow = set()  # the plans that were measured when the program began
         self._measured_steps = 0
+        self._steady = None  # the links, which have not changed by much since
+        self._steady_steps = 0  # so many
         self._seen = None  # the network at the last steps
         self._network = None  # for which steps were measured
         self._kept = None  # the plan of before the last change, to see what its steps take now
@@ -217,6 +219,9 @@ class Chooser:
         is_trial = not was_settled and self._trial is not None
         if used is not None and len(seconds):
             self._take(seconds, used)
+            self._steady_steps += len(seconds)
+            if self._steady is None or self._differs(network, seconds, used):
+                self._steady, self._steady_steps = network, 0
             # Steps that are shorter than predicted speak for the plan that is tried, not for links.
             if not is_trial or self._seen is None:
                 self._seen = self._as_seen(network, seconds, used)
@@ -281,7 +286,7 @@ class Chooser:
     @property
     def wants_links(self) -> bool:
         """Whether it matters what links are now: plans are being tried, or may be soon."""
-        if not self.is_settled or self.steps_since_change < _NEW_STEPS:
+        if not self.is_settled or self._steady_steps < _STEADY_STEPS:
             return True
         return _times(self._took(), self._settled[self.plan]) > _SMALL_CHANGE
 
@@ -319,6 +324,11 @@ class Chooser:
             bandwidth=network.bandwidth * max(1.0, transfer / most),
             latency=network.latency / max(1.0, latency / step),
         )
+
+    def _differs(self, network, seconds, used):
+        """Whether a step should take another time now than with the links as they were."""
+        lag = self._lag(self._steady, used, network)
+        return abs(lag) > (_SMALL_CHANGE - 1) * statistics.median(seconds)
 
     def _chosen(self, network, choices):
         """Returns a `Prediction` of each bucket."""
@@ -379,7 +389,7 @@ class Chooser:
         self._remember_trial(used)
         kept = self.plan if self.is_settled or self._trial is None else self._settled_plan
         self._kept = kept if self._saves_little(network, used, kept) else None
-        self.steps_since_change = 0
+        self.steps_since_change = self._steady_steps = 0
         self._trial_steps.clear()
         self._seems_changed = False
         self._slow.clear()
@@ -452,17 +462,17 @@ class Chooser:
                 plan, seconds = used, statistics.median(recent)
             else:
                 plan = trial.plan
-                seconds = trial.seconds(plan) + self._lag(trial, plan, network)
+                seconds = trial.seconds(plan) + self._lag(trial.network, plan, network)
             before = trial.seconds(plan)
             if before is not None and _times(before, seconds) <= _SMALL_CHANGE:
                 return trial
         return None
 
-    def _lag(self, trial, plan, network):
-        """Returns how much longer a plan's exchanges are predicted to be than in a trial."""
+    def _lag(self, before, plan, network):
+        """Returns how much longer a plan's exchanges should be than on the network of before."""
         then, now = (
             _seconds([self._costs(n, size, plan.ratio) for size in self._sizes], plan.choices)
-            for n in (trial.network, network)
+            for n in (before, network)
         )
         return now - then
 
@@ -488,11 +498,11 @@ class Chooser:
 
         What the links add to them is as many times the prediction as it is of the best plan.
         """
-        before, lag = trial.seconds(best), self._lag(trial, best, network)
+        before, lag = trial.seconds(best), self._lag(trial.network, best, network)
         times = 1.0
         if abs(lag) > (_SMALL_CHANGE - 1) * before:
             times = min(max((seconds - before) / lag, 1 / _WRONG), _WRONG)
-        return trial.seconds(plan) + times * self._lag(trial, plan, network)
+        return trial.seconds(plan) + times * self._lag(trial.network, plan, network)
 
     def _remember_shorter(self):
         """Keeps what the first steps of a plan take, if they are shorter than when it was tried.
