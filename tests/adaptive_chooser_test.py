@@ -825,8 +825,8 @@ class LeaderTest(absltest.TestCase):
     def test_links_are_measured_often_until_they_seem_to_stay_what_they_are(self):
         chooser = Chooser([_3LC], [1_000_000], 4)
         for links in (_FAST, Network(2e-2, 1e7), Network(5e-2, 1e6), Network(5e-2, 1e7)):
-            for reports in range(40):
-                chooser.update(links, [1.5] * 4)
+            for reports in range(20):
+                chooser.update(links, [0.6] * 4)
                 if not 4 <= reports < 12:
                     self.assertEqual(chooser.wants_links, reports < 4, (links, reports))
 
