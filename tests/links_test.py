@@ -235,6 +235,18 @@ class LinkEstimatorTest(parameterized.TestCase):
         estimator.add(_samples([100, 11_000, 110_000] * 8, 5e-2, 2.5e8))
         self.assertBetween(estimator.network.bandwidth, 2e7, 2.5e8)
 
+    def test_messages_that_are_mostly_latency_refute_a_far_lower_bandwidth(self):
+        """As where a step in which links change takes long, and a ring's short messages follow."""
+        estimator = self.after_probe(0.01, 5e7)
+        for _ in range(8):
+            estimator.add(_samples((52, 136, 110_000, 100_000), 0.01, 5e7))
+        odd = (52, 0.1), (110_000, 0.5), (3000, 1.0), (100_000, 0.6), (2000, 0.4), (136, 0.1)
+        estimator.add(odd)
+        self.assertLess(estimator.network.bandwidth, 1e6)
+        for _ in range(3):
+            estimator.add(_samples((52, 136, 11_744, 11_812), 0.05, 1e7))
+        self.check(estimator.network, 0.05, 1e7)
+
     def test_a_slow_drift_is_followed(self):
         estimator = self.after_probe(1e-3, 1e8)
         for step in range(100):

@@ -47,8 +47,8 @@ class LinkEstimator:
     fitted to the latest samples is the line that a fifth of them are below, by quantile regression
     (Koenker and Bassett, "Regression Quantiles", Econometrica, 1978) of relative errors. What the
     samples do not tell stays as it was: the latency where the shortest consist mostly of bytes, the
-    bandwidth where the longest consist mostly of latency. But no bandwidth is lower than that with
-    which bytes would be a good part of these.
+    bandwidth where the longest consist mostly of latency. But these refute one with which they
+    would consist mostly of bytes: it is then what they tell, or bounded by that.
 
     Four samples in a row that take 1.5 times as long as expected, or less than 2 / 3, are a change
     of the network: what came before is forgotten, and of their kind once more after each further
@@ -161,7 +161,10 @@ def _fit(sizes, seconds, known):
     if sizes.max() > _SPREAD * sizes.min():
         new_wait, new_slope = _line(sizes, seconds)
         if new_slope < (least := _least_told(sizes, new_wait)):
-            return _network(new_wait, min(slope, least))
+            told = least
+            if sizes.max() <= _FIRST_WINDOW:
+                told = max(new_slope, _slope(_TOLD_BY_MANY, new_wait, sizes.max()))
+            return _network(new_wait, slope if slope < least else told)
         if _tells_latency(sizes, new_wait, new_slope):
             return _network(new_wait, new_slope)
     elif sizes.max() <= _FIRST_WINDOW and slope * sizes.max() < _quantile(seconds) / 2:
@@ -184,6 +187,11 @@ def _least_told(sizes, wait):
     """Returns the least slope that the longest messages tell."""
     size = sizes.max()
     part = _TOLD_BY_FEW if size <= _FIRST_WINDOW else _TOLD if size < _LONG else _TOLD_BY_MANY
+    return _slope(part, wait, size)
+
+
+def _slope(part, wait, size):
+    """Returns that with which bytes are such a part of what so many take."""
     return part / (1 - part) * wait / size
 
 
