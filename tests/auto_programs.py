@@ -42,6 +42,7 @@ def _scripted(script, settled=False):
             self.calls += 1
             self.plan = Plan(tuple(choices), ratio)
             self.is_settled = settled
+            self.steps_since_change = 1000 if settled else 0
             return self.plan
 
     patch = unittest.mock.patch
