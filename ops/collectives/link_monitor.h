@@ -14,11 +14,11 @@ namespace tf_gc {
 
 // Transfers that are under way at the same time share the link, so that none
 // of them alone tells its bandwidth. What is recorded are busy intervals: from
-// when a first transfer is under way until none is. A transfer that is asked
-// for when the others are nearly there, as that of the next hop, begins an
-// interval of its own: what they share is less than a quarter of its time, of
-// which the first part is latency. Of transfers that their senders have ready,
-// the time of an interval is the network's alone.
+// when a first transfer is under way until none is. One that shares less than
+// a quarter of its time with those before it, as the message of the next hop,
+// begins an interval of its own: latency is the first part of that time. Of
+// transfers that their senders have ready, the time of an interval is the
+// network's alone.
 //
 // Thread-safe; allocates nothing but in Take.
 class LinkMonitor {

@@ -58,9 +58,9 @@ class Mailbox {
   // since the last transfer has ended. All messages are of one step of the
   // optimizer. `history` and `monitor` must outlive the mailbox too. The
   // monitor sees what comes after openings: senders have that ready. Without a
-  // history these have kHeadSize bytes, and so has the first one of each phase
-  // from one worker to another if the exchange measures links: senders and
-  // receivers must go through these messages in the same order.
+  // history these have kHeadSize bytes. If the exchange measures links, so has
+  // the opening of the first message of each phase from one rank to another:
+  // both must go through the messages of a phase in the same order.
   Mailbox(Transport* transport, const Patience& patience, Report report,
           uint32_t step = 0, LinkMonitor* monitor = nullptr,
           SizeHistory* history = nullptr, bool measures_links = false);

@@ -7,8 +7,8 @@
 namespace tf_gc {
 namespace {
 
-// Of how many steps one measures links where it is wanted, and else: two
-// transfers for each message are a good part of a small step, and of one that
+// Of how many steps one measures links where it is wanted, and else: a second
+// transfer for some messages is a good part of a small step, and of one that
 // waits for latency.
 constexpr int kWantedStepsPerMeasurement = 4, kStepsPerMeasurement = 64;
 // The same of reports, which steps wait for, unless these measure links anyway.

@@ -133,10 +133,10 @@ class Chooser:
     The cost model ranks the plans: for each system one in which every bucket has it, by its best
     collective, or another one that is close, and one in which only those have it that it is
     predicted to make faster. Plans that may be the best are then used for some steps each, which
-    are measured: those at once that should save more than their trial costs, the others when there
-    were enough steps since, so that trials take 5 % of them at the most (as the bandits of Wu et
-    al., "Conservative Bandits", ICML 2016). No such step is lost: what one system has not delivered
-    the next one finds in the residuals.
+    are measured: at once where they should save more than the trial costs, else when so many steps
+    have gone by that trials cost about 5 % of them (bandits are kept close to a safe choice like
+    that: Wu et al., "Conservative Bandits", ICML 2016). No such step is lost: what one system has
+    not delivered the next one finds in the residuals.
 
     When the network changes, all begins anew, unless it is one that was there before: then the best
     plan of that time is taken, and kept if its first steps are what they were.

@@ -25,8 +25,9 @@ _RECENT_STEPS = 5
 KNOWN_STEPS = 2 * _MOST_STEPS
 _LEAST_STEPS = 4  # between reports, when nothing is tried, however long steps are
 _REPORTS_PER_GAIN = 10
-# After a change, the choice is open for as many steps as it takes until one may be tried whose
-# steps are half as long again: optimizers should not see each trial as an end of it.
+# For so many steps after a change workers are told that the choice is open, between trials as well,
+# so that second moments are not of another kind after each trial. Later trials are rare: by then
+# even a plan whose steps are half as long again may be tried.
 _OPEN_STEPS = 100
 
 
