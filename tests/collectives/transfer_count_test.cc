@@ -16,12 +16,21 @@ namespace {
 
 using ::testing::Each;
 
-// The transfers that each rank sends in the second step of a bucket in which
-// every message is longer than a head.
+// Of so many values: each message is longer than a head.
+class HopOfPieces : public ExactHop {
+ public:
+  HopOfPieces(const Exact<float>& variable, int64_t piece_values)
+      : ExactHop({variable}), piece_values_(piece_values) {}
+  int64_t piece_values() const override { return piece_values_; }
+
+ private:
+  const int64_t piece_values_;
+};
+
+// The transfers that each rank sends in the second step of a bucket.
 std::vector<int> TransfersOfAStep(int ranks, const Topology& topology,
                                   int pieces = 1, bool measures_links = false) {
-  const int64_t values =
-      pieces == 1 ? 32 * ranks : ranks * pieces * (int64_t{1} << 20);
+  const int64_t shard_values = 64, values = ranks * shard_values;
   InProcessNetwork network(ranks);
   std::vector<int> transfers;
   network.SetFault([&](Transfer* transfer) { ++transfers[transfer->source]; });
@@ -30,7 +39,8 @@ std::vector<int> TransfersOfAStep(int ranks, const Topology& topology,
     transfers.assign(ranks, 0);
     for (const absl::Status& status : RunRanks(ranks, &network, [&](int rank) {
            std::vector<float> gradient(values, 1);
-           ExactHop hop({Exact<float>{gradient.data(), gradient.data()}});
+           HopOfPieces hop({gradient.data(), gradient.data()},
+                           pieces == 1 ? values : shard_values / pieces);
            histories[rank].BeginStep();
            Mailbox mailbox(network.transport(rank), Patience(kTimeoutSeconds),
                            nullptr, step, nullptr, &histories[rank],
