@@ -56,7 +56,7 @@ _LARGE_CHANGE = 1.5
 _SMALL_CHANGE = 1.25
 _CHANGES = ((_SMALL_CHANGE, 20, math.inf), (_LARGE_CHANGE, 1, _RECENT_STEPS))
 # What links seem to be is what they are where it has not changed for so many steps.
-_STEADY_STEPS = 16
+_STEADY_STEPS = 8
 # So many of the last tried steps may be of another network than those before, if it has changed.
 _DOUBTFUL_STEPS = 12
 # Of so many networks it is known what plans took.
@@ -285,9 +285,11 @@ class Chooser:
 
     @property
     def wants_links(self) -> bool:
-        """Whether it matters what links are now: plans are being tried, or may be soon."""
-        if not self.is_settled or self._steady_steps < _STEADY_STEPS:
+        """Whether it matters what links are now: for which plan is tried first, or next."""
+        if self._steady_steps < _STEADY_STEPS:
             return True
+        if not self.is_settled:  # what links seem to be does not count while a later plan is tried
+            return self._trial is None
         return _times(self._took(), self._settled[self.plan]) > _SMALL_CHANGE
 
     @property
