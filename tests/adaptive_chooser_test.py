@@ -839,13 +839,12 @@ class LeaderTest(absltest.TestCase):
         chooser = Chooser([_3LC, _THC], [1_000_000], 4)
         chooser.update(links)
         self.assertTrue(chooser.wants_links)
-        for steps in range(400):
+        for _ in range(400):
             was_settled = chooser.is_settled
             chooser.update(links, [0.3])
             if was_settled and not chooser.is_settled:
                 break
         self.assertFalse(chooser.is_settled)
-        self.assertGreater(steps, 20)
         self.assertFalse(chooser.wants_links)
 
     def test_a_record_has_the_plans_that_steps_had(self):
