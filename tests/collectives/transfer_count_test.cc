@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::Each;
 
-// Of so many values: each message is longer than a head.
+// In pieces that are short, for the sanitizers, and yet longer than a head.
 class HopOfPieces : public ExactHop {
  public:
   HopOfPieces(const Exact<float>& variable, int64_t piece_values)

@@ -285,7 +285,7 @@ class Chooser:
 
     @property
     def wants_links(self) -> bool:
-        """Whether it matters what links are now: for which plan is tried first, or next."""
+        """Whether the next plan depends on what links are now: they should be known soon."""
         if self._steady_steps < _STEADY_STEPS:
             return True
         if not self.is_settled:  # what links seem to be does not count while a later plan is tried
