@@ -30,7 +30,15 @@ def bucket(key, variables, label="", name=None):
     return library.tf_gc_bucket(key=key, variables=variables, label=label, name=name)
 
 
-def begin_step(bucket, step, measures_links=False, sizes=(), group_size=1, name=None):
+def begin_step(
+    bucket,
+    step,
+    measures_links=False,
+    sizes=(),
+    group_size=1,
+    measures="bandwidth",
+    name=None,
+):
     """Says which step of the optimizer the next exchanges of a bucket belong to.
 
     Messages carry it: workers that are not in the same step end with DataLossError.
@@ -38,21 +46,28 @@ def begin_step(bucket, step, measures_links=False, sizes=(), group_size=1, name=
     Args:
       bucket: handle from `bucket`.
       step: int64 scalar, the same on all workers.
-      measures_links: bool scalar, the same on all workers: whether the head of a
-        message comes in a transfer of its own, so that `network_samples` has the
-        time of what follows, which is the network's alone. Messages take two calls
-        then, as they do where this was never called.
+      measures_links: bool scalar, the same on all workers: whether the first messages
+        between two workers measure the link, for `network_samples`.
       sizes: list of ints, of each variable how many values the step counts for, if it has
         exchanges and no op that counts them by itself: `exact_all_reduce`,
         `three_lc_all_reduce`, `thc_all_reduce`, `fuse_gradients` or `pack_rows`.
       group_size: int, the number of devices among which these are reduced.
+      measures: "bandwidth": a few bytes are sent just before such a message, whose time
+        begins when they come. "latency": they are asked for when it has come. No message
+        is delayed.
       name: Name of the op.
 
     Returns:
       The op (None when executing eagerly).
     """
     return library.tf_gc_begin_step(
-        bucket, step, measures_links, sizes=sizes, group_size=group_size, name=name
+        bucket,
+        step,
+        measures_links,
+        sizes=sizes,
+        group_size=group_size,
+        measures=measures,
+        name=name,
     )
 
 

@@ -11,12 +11,16 @@ def network_samples(name=None):
 
     All exchanges of the process are watched. Transfers that are under way at the
     same time share the link, so a sample is a busy interval: from when a first
-    transfer is under way until none is. A transfer is under way from when it is
-    asked for; its sender has it ready, as only what follows the first transfer of
-    a message counts: the first 64 bytes in steps that measure links (see
-    `begin_step`), most often all in others. So an interval takes
+    transfer is under way until none is.
+
+    What follows the first transfer of a message is under way from when it is asked
+    for: its sender has it ready. Such an interval takes
 
         seconds = 2 latency + bytes / bandwidth
+
+    The first transfer may have to wait for its sender. It counts in steps that
+    measure bandwidth alone (see `begin_step`), and is under way from when a few bytes
+    that were sent just before have come, so that there is no latency in its seconds.
 
     An interval ends after 64 transfers where the link is never idle. The latest
     512 samples are kept.
@@ -25,8 +29,8 @@ def network_samples(name=None):
       name: Name of the op.
 
     Returns:
-      float64 matrix [n, 3], the oldest sample first: bytes, seconds, and the
-      number of transfers.
+      float64 matrix [n, 4], the oldest sample first: bytes, seconds, the number of
+      transfers, and 1 if the seconds begin with a request, else 0.
     """
     return library.tf_gc_network_samples(name=name)
 

@@ -100,7 +100,7 @@ class Adaptation:
             )
             self._clean_versions = [_variable(np.int64(0)) for _ in buckets]
             for _ in range(2):  # worker 0 hears the others, then tells them
-                self._exchange_reports(tf.zeros([], tf.int64), measures_links=True)
+                self._exchange_reports(tf.zeros([], tf.int64))
 
     def follow(self, step):
         """Begins a step of the optimizer.
@@ -160,7 +160,7 @@ class Adaptation:
         """
 
         def exchange():
-            self._exchange_reports(step, followed.report_measures_links)
+            self._exchange_reports(step)
             return tf.constant(True)
 
         done = tf.cond(followed.reports, exchange, lambda: tf.constant(True))
@@ -205,10 +205,9 @@ class Adaptation:
             own = [gains(*of_bucket, self._ratios) for of_bucket in buckets]
             self._gains = np.average(own, axis=0, weights=squares.sum(1))
 
-    def _exchange_reports(self, step, measures_links):
-        # These messages are so short that all of what they take is latency. Where it is measured
-        # they take longer than gradients may, and the step waits for them.
-        ops.begin_step(self._exchange.bucket, step, measures_links=measures_links)
+    def _exchange_reports(self, step):
+        # These messages are so short that all of what they take is latency.
+        ops.begin_step(self._exchange.bucket, step, measures_links=True, measures="latency")
         buckets = len(self._clean_versions)
         sizes = (len(Report._fields), len(self._ratios), len(Decision._fields) + buckets)
         plan = ops.read_plan(self._plan)

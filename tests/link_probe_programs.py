@@ -39,20 +39,21 @@ def gather(sizes):
         return ops.network_samples().numpy(), ops.network_samples().numpy()
 
 
-def measured_steps(steps, size):
-    """Gathers so many bytes in each step; returns the steps that have given samples."""
+def measured_steps(steps, size, measures):
+    """Gathers so many bytes in each step; returns the samples of each step that has some."""
     workers, place = _on_cpu()
-    measured = []
+    measured = {}
     with place:
         bucket = ops.bucket(f"steps {next(_numbers)}", 1)
         for step in range(steps):
-            ops.begin_step(bucket, step, measures_links=step % 4 == 0)
+            ops.begin_step(bucket, step, measures_links=step % 4 == 0, measures=measures)
             ops.network_samples()
             ops.exchange_all_gather(
                 np.zeros(size, np.uint8), bucket, group_key=_GROUP_KEY, group_size=workers
             )
-            if ops.network_samples().shape[0] > 0:
-                measured.append(step)
+            samples = ops.network_samples().numpy()
+            if len(samples):
+                measured[step] = samples
     return measured
 
 

@@ -41,20 +41,38 @@ class NetworkSamplesTest(parameterized.TestCase):
         expected = sum(max(0, _HEADER + size - _HEAD) for size in sizes)
         for samples, again in shared_cluster(_WORKERS).run(programs.gather, sizes):
             self.assertEqual(samples.dtype, np.float64)
-            size, seconds, transfers = samples.T
+            size, seconds, transfers, is_asked_for = samples.T
             self.assertEqual(size.sum(), (_WORKERS - 1) * expected)
             self.assertEqual(transfers.sum(), (_WORKERS - 1) * (1 + 1 + 3))
             self.assertTrue(np.all(seconds > 0))
-            self.assertEqual(again.shape, (0, 3))
+            self.assertTrue(np.all(is_asked_for == 1))
+            self.assertEqual(again.shape, (0, 4))
 
     def test_a_function_takes_them_each_time_that_it_runs(self):
         for _, after, shape in shared_cluster(_WORKERS).run(programs.samples_in_a_function):
             self.assertEqual(after[:, 0].sum(), (_WORKERS - 1) * (1000 + _HEADER - _HEAD))
-            self.assertEqual(shape.as_list(), [None, 3])
+            self.assertEqual(shape.as_list(), [None, 4])
 
     def test_links_are_measured_in_steps_that_are_told_to(self):
-        for measured in shared_cluster(_WORKERS).run(programs.measured_steps, 9, 1000):
-            self.assertEqual(measured, [0, 4, 8])
+        rest = _HEADER + 1000 - _HEAD  # of the first step, of which there is no history
+        for measured in shared_cluster(_WORKERS).run(programs.measured_steps, 9, 1000, "latency"):
+            self.assertEqual(list(measured), [0, 4, 8])
+            for step, samples in measured.items():
+                expected = _HEADER + (rest if step == 0 else 0)
+                self.assertEqual(samples[:, 0].sum(), (_WORKERS - 1) * expected)
+                self.assertEqual({*samples[:, 3]}, {1})
+
+    def test_bandwidth_is_measured_without_a_request(self):
+        size = 1 << 20
+        for measured in shared_cluster(_WORKERS).run(
+            programs.measured_steps, 41, size, "bandwidth"
+        ):
+            del measured[0]  # in which what follows the heads is asked for
+            self.assertNotEmpty(measured)
+            self.assertContainsSubset(measured, range(4, 41, 4))
+            for samples in measured.values():
+                self.assertEqual({*samples[:, 3]}, {0})
+                self.assertEqual({*samples[:, 0] % (_HEADER + size)}, {0})
 
 
 class ExchangeProbeTest(parameterized.TestCase):

@@ -10,7 +10,7 @@ from absl.testing import absltest, parameterized
 from hypothesis import strategies as st
 
 from tf_gc import adaptive
-from tf_gc.adaptive import probe
+from tf_gc.adaptive import links, probe
 
 # What a probe sends, and two messages of a step.
 _PROBE = (32, 32, 1024, 32, 4096, 32, 1 << 14, 32, 1 << 16, 32, 1 << 18, 32, 1 << 20, 1 << 20)
@@ -27,6 +27,12 @@ def _samples(sizes, latency, bandwidth, rng=None):
     noise = 1 if rng is None else 1 + 0.2 * rng.random(len(sizes))
     seconds = (2 * latency + 8 * np.array(sizes) / bandwidth) * noise
     return np.stack([sizes, seconds, np.ones(len(sizes))], axis=1)
+
+
+def _arrivals(sizes, bandwidth):
+    """Rows of bytes, seconds, transfers, and that nothing was asked for."""
+    seconds = 8 * np.array(sizes) / bandwidth
+    return np.stack([sizes, seconds, np.ones(len(sizes)), np.zeros(len(sizes))], axis=1)
 
 
 class ProbeTest(absltest.TestCase):
@@ -278,6 +284,63 @@ class LinkEstimatorTest(parameterized.TestCase):
         estimator = self.after_probe(1e-3, 1e15, rng)
         self.assertGreater(estimator.network.bandwidth, 1e9)
         self.assertLess(abs(estimator.network.latency / 1e-3 - 1), 0.3)
+
+    @parameterized.product(factor=(0.1, 0.5, 2.0), before=(0, 10))
+    def test_a_change_of_bandwidth_is_seen_by_arrivals_alone(self, factor, before):
+        estimator = self.after_probe(5e-2, 1e8)
+        for _ in range(before):
+            estimator.add(_arrivals([50_000, 60_000], 1e8))
+        for step in range(4):
+            estimator.add(_arrivals([50_000, 60_000], factor * 1e8))
+            if step == 2 and factor < 1:
+                self.check(estimator.network, 5e-2, factor * 1e8)
+        self.check(estimator.network, 5e-2, factor * 1e8, tolerance=0.01)
+
+    def test_short_messages_tell_the_latency_beside_arrivals(self):
+        estimator = self.after_probe(1e-3, 1e8)
+        for _ in range(5):
+            estimator.add(_arrivals([50_000, 60_000], 1e7))
+            estimator.add(_samples([100, 2000], 5e-2, 1e7))
+        self.check(estimator.network, 5e-2, 1e7, tolerance=0.05)
+
+    def test_arrivals_whose_begin_was_seen_late_count_little(self):
+        estimator = self.after_probe(1e-3, 1e8)
+        for seed in range(20):
+            arrivals = _arrivals([50_000] * 8, 1e8)
+            late = np.random.default_rng(seed).choice(8, 4, replace=False)
+            arrivals[late, 1] *= [0.01, 0.05, 0.1, 0.3]
+            estimator.add(arrivals)
+            self.check(estimator.network, 1e-3, 1e8, tolerance=0.01)
+
+    def test_arrivals_that_take_no_time_tell_how_fast_a_link_is_at_least(self):
+        estimator = self.after_probe(1e-3, 1e8)
+        estimator.add(_arrivals([1000] * 8, 1e7))
+        self.check(estimator.network, 1e-3, 1e8, tolerance=0.01)
+        estimator.add(_arrivals([50_000] * 8, 1e9))
+        self.check(estimator.network, 1e-3, 4e8, tolerance=0.01)
+
+    def test_long_messages_count_as_arrivals(self):
+        estimator = self.after_probe(1e-3, 1e8)
+        estimator.add(_arrivals([50_000] * 4, 1e8))
+        for _ in range(3):
+            estimator.add(_samples([1_000_000] * 3, 1e-3, 2e7))
+        self.check(estimator.network, 1e-3, 2e7)
+
+    @_settings
+    @hypothesis.given(
+        st.lists(
+            st.tuples(
+                st.integers(0, 10**9), st.floats(1e-9, 1e3), st.just(1), st.sampled_from([0, 1])
+            ),
+            max_size=60,
+        )
+    )
+    def test_any_samples_give_a_network(self, samples):
+        estimator = self.after_probe(1e-3, 1e8)
+        for sample in samples:
+            estimator.add([sample])
+            self.assertBetween(estimator.network.latency, 0, 1e3)
+            self.assertBetween(estimator.network.bandwidth, 1e-12, links.FASTEST)
 
     def test_no_samples_are_none(self):
         estimator = self.after_probe(1e-3, 1e8)

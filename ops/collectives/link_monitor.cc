@@ -17,13 +17,14 @@ LinkMonitor::TimePoint LinkMonitor::Begin() {
   return now;
 }
 
-void LinkMonitor::End(TimePoint begin, std::optional<int64_t> bytes) {
+void LinkMonitor::End(TimePoint begin, std::optional<int64_t> bytes,
+                      bool is_asked_for) {
   std::lock_guard<std::mutex> lock(mutex_);
   --under_way_;
   if (!bytes) {
     failed_ = true;
   } else if (begin >= begin_) {
-    interval_.push_back({begin, now_(), *bytes});
+    interval_.push_back({begin, now_(), *bytes, is_asked_for});
   }
   if (under_way_ == 0 || interval_.size() == kMaxTransfers) Record();
 }
@@ -41,6 +42,7 @@ void LinkMonitor::Record() {
     if (sample.transfers == 0 || 4 * shared < transfer.end - transfer.begin) {
       Keep(sample);
       sample = {};
+      sample.is_asked_for = transfer.is_asked_for;
       begin = end = transfer.begin;
     }
     sample.bytes += transfer.bytes;
@@ -67,6 +69,17 @@ std::vector<LinkMonitor::Sample> LinkMonitor::Take() {
     samples.push_back(samples_[taken_++ % kMaxSamples]);
   }
   return samples;
+}
+
+void TransferClock::Begin() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (monitor_ != nullptr && !has_ended_) begin_ = monitor_->Begin();
+}
+
+void TransferClock::End(std::optional<int64_t> bytes) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  has_ended_ = true;
+  if (begin_) monitor_->End(*begin_, bytes, is_asked_for_);
 }
 
 }  // namespace tf_gc

@@ -12,13 +12,25 @@
 
 namespace tf_gc {
 
+// What the first message of each phase from one rank to another measures of the
+// link between them; both must go through a phase's messages in the same order.
+enum class LinkMeasurement {
+  kNone,
+  // A few bytes are sent just before the message, whose time begins when they
+  // come.
+  kBandwidth,
+  // They are sent with the message, and asked for when it has come. Nothing but
+  // the end of the exchange waits for them.
+  kLatency,
+};
+
 // Transfers that are under way at the same time share the link, so that none
 // of them alone tells its bandwidth. What is recorded are busy intervals: from
 // when a first transfer is under way until none is. One that shares less than
 // a quarter of its time with those before it, as the message of the next hop,
 // begins an interval of its own: latency is the first part of that time. Of
-// transfers that their senders have ready, the time of an interval is the
-// network's alone.
+// transfers that their senders have ready, and of those whose first bytes have
+// come, the time of an interval is the network's alone.
 //
 // Thread-safe; allocates nothing but in Take.
 class LinkMonitor {
@@ -29,6 +41,7 @@ class LinkMonitor {
     int64_t bytes;  // that came
     double seconds;
     int64_t transfers;  // that ended
+    bool is_asked_for;  // the time begins with a request, else with first bytes
   };
 
   // Of these the latest are kept until they are taken.
@@ -45,11 +58,12 @@ class LinkMonitor {
   // That of all exchanges of this process.
   static LinkMonitor* OfProcess();
 
-  // A transfer is asked for. Returns when.
+  // A transfer is asked for, or begins to come. Returns when.
   TimePoint Begin();
-  // One that was asked for then has come, with so many bytes; with none if it
-  // has failed. The interval of a transfer that has failed is dropped.
-  void End(TimePoint begin, std::optional<int64_t> bytes);
+  // One that began then has come, with so many bytes; with none if it has
+  // failed. The interval of a transfer that has failed is dropped.
+  void End(TimePoint begin, std::optional<int64_t> bytes,
+           bool is_asked_for = true);
 
   // Returns the samples, the oldest first, and forgets them.
   std::vector<Sample> Take();
@@ -58,6 +72,7 @@ class LinkMonitor {
   struct Transfer {
     TimePoint begin, end;
     int64_t bytes;
+    bool is_asked_for;
   };
 
   // Ends the interval.
@@ -74,6 +89,27 @@ class LinkMonitor {
   std::array<Sample, kMaxSamples> samples_;
   int64_t recorded_ = 0;  // samples; number i is samples_[i % kMaxSamples]
   int64_t taken_ = 0;
+};
+
+// One transfer, for a monitor. Thread-safe.
+class TransferClock {
+ public:
+  // Without a monitor it does nothing.
+  TransferClock(LinkMonitor* monitor, bool is_asked_for)
+      : monitor_(monitor), is_asked_for_(is_asked_for) {}
+
+  void Begin();
+  // With none if it has failed. Of a transfer that has not begun before, the
+  // monitor is never told.
+  void End(std::optional<int64_t> bytes);
+
+ private:
+  LinkMonitor* const monitor_;
+  const bool is_asked_for_;
+
+  std::mutex mutex_;
+  std::optional<LinkMonitor::TimePoint> begin_;
+  bool has_ended_ = false;
 };
 
 }  // namespace tf_gc

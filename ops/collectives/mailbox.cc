@@ -25,6 +25,11 @@ std::string PartTag(const std::string& tag, int64_t part) {
   return absl::StrCat(tag, ":rest:", part);
 }
 
+// Of the few bytes that measure the link.
+std::string MeasurementTag(const std::string& tag) {
+  return absl::StrCat(tag, ":measurement");
+}
+
 // How many parts follow the first `opening` bytes of a message of `size`.
 int64_t Parts(int64_t size, int64_t opening) {
   const int64_t rest = std::max<int64_t>(0, size - opening);
@@ -71,20 +76,20 @@ absl::Status Open(const Bytes& message, int64_t size, Bytes* opening) {
 
 Mailbox::Mailbox(Transport* transport, const Patience& patience, Report report,
                  uint32_t step, LinkMonitor* monitor, SizeHistory* history,
-                 bool measures_links)
+                 LinkMeasurement measurement)
     : transport_(transport),
       report_(std::move(report)),
       step_(step),
       monitor_(monitor),
       history_(history),
-      measures_links_(measures_links),
+      measurement_(measurement),
       patience_(patience) {}
 
 Mailbox::~Mailbox() {
   std::unique_lock<std::mutex> lock(mutex_);
   // Of a message that was taken, the callback may not have ended yet.
   const bool is_under_way =
-      !pending_sends_.empty() ||
+      !pending_sends_.empty() || !pending_measurements_.empty() ||
       std::any_of(incoming_.begin(), incoming_.end(), [](const auto& message) {
         return message.second.missing > 0;
       });
@@ -104,15 +109,14 @@ Bytes Mailbox::Seal(Header header, const Bytes& buffer) const {
   return buffer.Slice(0, size);
 }
 
-int64_t Mailbox::OpeningSize(const SizeHistory::Message& message,
-                             bool is_measured) const {
-  const int64_t longest =
-      history_ && !is_measured ? history_->Longest(message) : 0;
+int64_t Mailbox::OpeningSize(const SizeHistory::Message& message) const {
+  const int64_t longest = history_ ? history_->Longest(message) : 0;
   return std::clamp(longest, kHeadSize, kMaxOpeningSize);
 }
 
 bool Mailbox::MeasuresLocked(int peer, Phase phase, bool is_sent) {
-  return measures_links_ && measured_.insert({peer, phase, is_sent}).second;
+  return measurement_ != LinkMeasurement::kNone &&
+         measured_.insert({peer, phase, is_sent}).second;
 }
 
 void Mailbox::Send(const std::vector<int>& peers, const Header& header,
@@ -139,7 +143,7 @@ void Mailbox::SendNow(const Outgoing& outgoing) {
   for (size_t i = 0; i < peers.size(); ++i) {
     const int peer = peers[i];
     const SizeHistory::Message sent = MessageOf(header, peer, true);
-    const int64_t size = OpeningSize(sent, measured[i]);
+    const int64_t size = OpeningSize(sent);
     if (opening.size() != size) {
       const absl::Status status = Open(message, size, &opening);
       if (!status.ok()) return Fail(status);
@@ -147,6 +151,10 @@ void Mailbox::SendNow(const Outgoing& outgoing) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       sizes_[sent] = message.size();
+    }
+    if (measured[i]) {
+      SendPart(peer, header.phase, MeasurementTag(tag),
+               message.Slice(0, kHeaderSize), /*is_late=*/false);
     }
     SendPart(peer, header.phase, tag, opening, /*is_late=*/false);
     for (int64_t part = 0; part < Parts(message.size(), size); ++part) {
@@ -166,15 +174,49 @@ void Mailbox::Expect(int peer, const Header& header, int64_t max_size) {
     is_measured = MeasuresLocked(peer, header.phase, false);
   }
   Bytes opening;
-  const absl::Status status = Allocate(
-      OpeningSize(MessageOf(header, peer, false), is_measured), &opening);
+  const absl::Status status =
+      Allocate(OpeningSize(MessageOf(header, peer, false)), &opening);
   if (!status.ok()) return Fail(From(peer, status));
   Header expected = header;
   expected.step = step_;
-  // An opening may have to wait for its sender: not for the monitor.
-  ReceivePart(peer, tag, opening, /*monitor=*/nullptr,
-              [this, peer, expected, max_size, tag, opening] {
+  const bool has_stamp =
+      is_measured && measurement_ == LinkMeasurement::kBandwidth;
+  // An opening may have to wait for its sender. What follows a stamp has not.
+  const auto clock = std::make_shared<TransferClock>(
+      has_stamp ? monitor_ : nullptr, /*is_asked_for=*/false);
+  if (has_stamp) {
+    ReceiveMeasurement(peer, tag, nullptr, [clock] { clock->Begin(); });
+  }
+  ReceivePart(peer, tag, opening, clock,
+              [this, peer, expected, max_size, tag, opening,
+               is_asked_for = is_measured && !has_stamp] {
+                if (is_asked_for) {
+                  ReceiveMeasurement(peer, tag, BeginClock(), [] {});
+                }
                 OnOpening(peer, expected, max_size, tag, opening);
+              });
+}
+
+std::shared_ptr<TransferClock> Mailbox::BeginClock() const {
+  auto clock = std::make_shared<TransferClock>(monitor_, /*is_asked_for=*/true);
+  clock->Begin();
+  return clock;
+}
+
+void Mailbox::ReceiveMeasurement(int peer, const std::string& tag,
+                                 std::shared_ptr<TransferClock> clock,
+                                 const std::function<void()>& then) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++pending_measurements_[peer];
+  }
+  ReceivePart(peer, MeasurementTag(tag), Bytes(kHeaderSize), std::move(clock),
+              [this, peer, then] {
+                then();
+                std::lock_guard<std::mutex> lock(mutex_);
+                if (--pending_measurements_[peer] == 0) {
+                  pending_measurements_.erase(peer);
+                }
               });
 }
 
@@ -207,7 +249,7 @@ void Mailbox::ReceiveRest(const Key& key, const std::string& tag,
                           int64_t part) {
   if (part >= Parts(message.size(), received)) return;
   ReceivePart(std::get<0>(key), PartTag(tag, part),
-              Part(message, received, part), monitor_,
+              Part(message, received, part), BeginClock(),
               [this, key, tag, message, received, part] {
                 {
                   std::lock_guard<std::mutex> lock(mutex_);
@@ -249,20 +291,22 @@ void Mailbox::EndLatePart() {
 }
 
 void Mailbox::ReceivePart(int peer, const std::string& tag, const Bytes& part,
-                          LinkMonitor* monitor, std::function<void()> then) {
+                          std::shared_ptr<TransferClock> clock,
+                          std::function<void()> then) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!status_.ok()) return;
+    if (!status_.ok()) {
+      if (clock != nullptr) clock->End(std::nullopt);
+      return;
+    }
     ++pending_;
   }
-  const LinkMonitor::TimePoint begin =
-      monitor != nullptr ? monitor->Begin() : LinkMonitor::TimePoint();
   transport_->Receive(
       peer, tag, part,
-      [this, size = part.size(), monitor, begin,
+      [this, size = part.size(), clock = std::move(clock),
        then = std::move(then)](const absl::Status& status) {
-        if (monitor != nullptr) {
-          monitor->End(begin, status.ok() ? std::optional(size) : std::nullopt);
+        if (clock != nullptr) {
+          clock->End(status.ok() ? std::optional(size) : std::nullopt);
         }
         if (status.ok()) {
           CountReceived(size);  // before the message can be taken
@@ -306,6 +350,9 @@ std::string Mailbox::MissingLocked() const {
     if (message.missing > 0) {
       silent.insert(transport_->PeerName(std::get<0>(key)));
     }
+  }
+  for (const auto& [peer, measurements] : pending_measurements_) {
+    silent.insert(transport_->PeerName(peer));
   }
   for (const auto& [peer, sends] : pending_sends_) {
     busy.insert(transport_->PeerName(peer));
@@ -366,8 +413,10 @@ absl::Status Mailbox::Take(int peer, Phase phase, uint32_t piece,
 }
 
 absl::Status Mailbox::Flush() {
-  const absl::Status status = Wait("a message was not taken by its receiver",
-                                   [this] { return pending_sends_.empty(); });
+  const absl::Status status =
+      Wait("a message was not taken by its receiver", [this] {
+        return pending_sends_.empty() && pending_measurements_.empty();
+      });
   std::lock_guard<std::mutex> lock(mutex_);
   if (status.ok() && history_) history_->EndExchange(sizes_);
   sizes_.clear();

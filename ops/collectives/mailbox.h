@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -57,13 +59,12 @@ class Mailbox {
   // The transport must outlive the mailbox. `patience` is that of each wait
   // since the last transfer has ended. All messages are of one step of the
   // optimizer. `history` and `monitor` must outlive the mailbox too. The
-  // monitor sees what comes after openings: senders have that ready. Without a
-  // history these have kHeadSize bytes. If the exchange measures links, so has
-  // the opening of the first message of each phase from one rank to another:
-  // both must go through the messages of a phase in the same order.
+  // monitor sees what comes after openings, which senders have ready, and what
+  // measures the link. Without a history openings have kHeadSize bytes.
   Mailbox(Transport* transport, const Patience& patience, Report report,
           uint32_t step = 0, LinkMonitor* monitor = nullptr,
-          SizeHistory* history = nullptr, bool measures_links = false);
+          SizeHistory* history = nullptr,
+          LinkMeasurement measurement = LinkMeasurement::kNone);
   Mailbox(Transport* transport, double timeout_seconds)
       : Mailbox(transport, Patience(timeout_seconds), nullptr) {}
 
@@ -85,8 +86,8 @@ class Mailbox {
   // Waits for an expected message. *message is the whole of it.
   absl::Status Take(int peer, Phase phase, uint32_t piece, Bytes* message);
 
-  // Waits until the peers have taken everything that was sent: the end of the
-  // exchange, whose sizes become history.
+  // Waits until the peers have taken everything that was sent, and for what
+  // measures links: the end of the exchange, whose sizes become history.
   absl::Status Flush();
 
   // What was handed to the transport, and what it has brought.
@@ -131,16 +132,22 @@ class Mailbox {
                 const Bytes& part, bool is_late);
   // A late part was taken: sends what has waited, if it was the last.
   void EndLatePart();
+  // `clock`: of the part, or none.
   void ReceivePart(int peer, const std::string& tag, const Bytes& part,
-                   LinkMonitor* monitor, std::function<void()> then);
+                   std::shared_ptr<TransferClock> clock,
+                   std::function<void()> then);
+  // That of a transfer that is asked for now.
+  std::shared_ptr<TransferClock> BeginClock() const;
+  void ReceiveMeasurement(int peer, const std::string& tag,
+                          std::shared_ptr<TransferClock> clock,
+                          const std::function<void()>& then);
   void OnOpening(int peer, const Header& header, int64_t max_size,
                  const std::string& tag, const Bytes& opening);
   // Receives every kPartsAtOnce-th part of what is missing behind the first
   // `received` bytes of the message, from `part` on.
   void ReceiveRest(const Key& key, const std::string& tag, const Bytes& message,
                    int64_t received, int64_t part);
-  int64_t OpeningSize(const SizeHistory::Message& message,
-                      bool is_measured) const;
+  int64_t OpeningSize(const SizeHistory::Message& message) const;
   // Whether a message measures the link; that is asked for once.
   bool MeasuresLocked(int peer, Phase phase, bool is_sent);
   void CountReceived(int64_t size);
@@ -163,7 +170,7 @@ class Mailbox {
   const uint32_t step_;
   LinkMonitor* const monitor_;
   SizeHistory* const history_;
-  const bool measures_links_;
+  const LinkMeasurement measurement_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -173,9 +180,10 @@ class Mailbox {
   absl::Status status_;
   Patience patience_;
   int pending_ = 0;  // callbacks to come, of sends and receives
-  std::map<int, int> pending_sends_;  // of sends alone, by peer
-  int late_parts_ = 0;                // that were not taken yet
-  std::vector<Outgoing> held_;        // results that wait for these
+  std::map<int, int> pending_sends_;         // of sends alone, by peer
+  std::map<int, int> pending_measurements_;  // that were not received, by peer
+  int late_parts_ = 0;                       // that were not taken yet
+  std::vector<Outgoing> held_;               // results that wait for these
   int64_t bytes_sent_ = 0;
   int64_t result_bytes_sent_ = 0;
   int64_t bytes_received_ = 0;

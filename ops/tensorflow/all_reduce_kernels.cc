@@ -62,6 +62,10 @@ class BeginStepOp : public OpKernel {
   explicit BeginStepOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("sizes", &sizes_));
     OP_REQUIRES_OK(context, context->GetAttr("group_size", &group_size_));
+    std::string measures;
+    OP_REQUIRES_OK(context, context->GetAttr("measures", &measures));
+    measurement_ = measures == "latency" ? LinkMeasurement::kLatency
+                                         : LinkMeasurement::kBandwidth;
   }
 
   void Compute(OpKernelContext* context) override {
@@ -78,12 +82,16 @@ class BeginStepOp : public OpKernel {
     Traffic values(bucket->variables());
     if (!sizes_.empty()) values.AddStep(sizes_, group_size_);
     bucket->BeginStep(context->input(1).scalar<int64_t>()(),
-                      context->input(2).scalar<bool>()(), std::move(values));
+                      context->input(2).scalar<bool>()()
+                          ? measurement_
+                          : LinkMeasurement::kNone,
+                      std::move(values));
   }
 
  private:
   std::vector<int64_t> sizes_;
   int group_size_;
+  LinkMeasurement measurement_;
 };
 
 class BucketTrafficOp : public OpKernel {

@@ -92,6 +92,7 @@ bucket: Handle for the exchanges of this bucket.
 REGISTER_OP("TfGc>BeginStep")
     .Attr("sizes: list(int) = []")
     .Attr("group_size: int >= 1 = 1")
+    .Attr("measures: {'bandwidth', 'latency'} = 'bandwidth'")
     .Input("bucket: resource")
     .Input("step: int64")
     .Input("measures_links: bool")
@@ -111,9 +112,12 @@ error.
 
 bucket: Handle from Bucket.
 step: A scalar, 0 before the first.
-measures_links: A scalar, the same on all workers: whether the head of the first
-  message of each phase between two workers comes in a transfer of its own, so
-  that the time of what follows is the network's alone (NetworkSamples).
+measures_links: A scalar, the same on all workers: whether the first message of
+  each phase between two workers measures the link between them
+  (NetworkSamples).
+measures: Its bandwidth, by a few bytes that are sent just before the message, or
+  its latency, by some that are asked for when the message has come. No message
+  is delayed.
 sizes: Of each variable the number of values that the step counts for, if it has
   exchanges and no op that counts them by itself; may be none.
 group_size: Number of devices among which these are reduced.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/collectives/link_monitor.h"
 #include "ops/collectives/size_history.h"
 #include "tensorflow/core/framework/resource_base.h"
 
@@ -92,19 +93,19 @@ class Bucket : public tensorflow::ResourceBase {
   // The next exchanges belong to this step of the optimizer. `values` are
   // counted if the step has exchanges and no op that counts its values by
   // itself.
-  void BeginStep(int64_t step, bool measures_links, Traffic values) {
+  void BeginStep(int64_t step, LinkMeasurement measurement, Traffic values) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       uncounted_ = std::move(values);
       provisional_ = Traffic(variables_);
     }
     step_ = step;
-    measures_links_ = measures_links;
+    measurement_ = measurement;
     has_steps_ = true;
     history_.BeginStep();
   }
   int64_t step() const { return step_; }
-  bool measures_links() const { return measures_links_; }
+  LinkMeasurement measurement() const { return measurement_; }
 
   // That of the messages' sizes; null without steps.
   SizeHistory* history() { return has_steps_ ? &history_ : nullptr; }
@@ -134,7 +135,7 @@ class Bucket : public tensorflow::ResourceBase {
   const int variables_;
   const std::string label_;
   std::atomic<int64_t> step_{0};
-  std::atomic<bool> measures_links_{false};
+  std::atomic<LinkMeasurement> measurement_{LinkMeasurement::kNone};
   std::atomic<bool> has_steps_{false};
   SizeHistory history_;
   std::mutex exchange_mutex_;

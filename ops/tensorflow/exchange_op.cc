@@ -219,7 +219,7 @@ absl::Status ExchangeOp::RunInGroup(OpKernelContext* context,
         Warn(*bucket, what, seconds);
       },
       static_cast<uint32_t>(bucket->step()), LinkMonitor::OfProcess(),
-      bucket->history(), bucket->measures_links());
+      bucket->history(), bucket->measurement());
   Session session = {
       {transport->rank(), transport->size(),
        static_cast<uint32_t>(bucket->traffic().exchanges), &mailbox},

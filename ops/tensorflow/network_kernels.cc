@@ -33,12 +33,13 @@ class NetworkSamplesOp : public OpKernel {
     const int64_t rows = samples.size();
     Tensor* output;
     OP_REQUIRES_OK(
-        context, context->allocate_output(0, TensorShape({rows, 3}), &output));
+        context, context->allocate_output(0, TensorShape({rows, 4}), &output));
     auto matrix = output->matrix<double>();
     for (int64_t i = 0; i < rows; ++i) {
       matrix(i, 0) = samples[i].bytes;
       matrix(i, 1) = samples[i].seconds;
       matrix(i, 2) = samples[i].transfers;
+      matrix(i, 3) = samples[i].is_asked_for;
     }
   }
 };

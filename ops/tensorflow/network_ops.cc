@@ -12,7 +12,7 @@ using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
 absl::Status NetworkSamplesShape(InferenceContext* c) {
-  c->set_output(0, c->Matrix(InferenceContext::kUnknownDim, 3));
+  c->set_output(0, c->Matrix(InferenceContext::kUnknownDim, 4));
   return absl::OkStatus();
 }
 
@@ -40,9 +40,9 @@ REGISTER_OP("TfGc>NetworkSamples")
     .Doc(R"(
 Returns how long what came over this process's link took, and forgets it.
 
-samples: Matrix of three columns, the oldest row first: the bytes that came
-  while the link was busy, for how many seconds it was, and in how many
-  transfers. The first of a message does not count: a receiver waits for it.
+samples: Matrix of four columns, the oldest row first: the bytes that came while
+  the link was busy, for how many seconds it was, in how many transfers, and 1
+  if that time begins with the request for them, 0 if with their coming.
 )");
 
 REGISTER_OP("TfGc>TimeWaited")

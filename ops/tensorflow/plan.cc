@@ -8,11 +8,8 @@ namespace tf_gc {
 namespace {
 
 // Of how many steps one measures links where it is wanted, and else: a second
-// transfer for some messages is a good part of a small step, and of one that
-// waits for latency.
-constexpr int kWantedStepsPerMeasurement = 4, kStepsPerMeasurement = 64;
-// The same of reports, which steps wait for, unless these measure links anyway.
-constexpr int kReportsPerMeasurement = 8;
+// transfer for some messages is a good part of a small step.
+constexpr int kWantedStepsPerMeasurement = 2, kStepsPerMeasurement = 16;
 
 constexpr int64_t kFirstVersion = 1;
 
@@ -92,9 +89,6 @@ Plan::Step Plan::Follow(int64_t step, double now,
   const int64_t since = step - decided_at_;
   result.reports =
       (since >= decision_.steps || since < 0) && step >= start_step_;
-  result.report_measures_links =
-      result.reports &&
-      (++reports_ % kReportsPerMeasurement == 0 || result.measures_links);
   result.wants_gain = result.reports && decision_.wants_gain;
   return result;
 }

@@ -78,8 +78,7 @@ class Plan : public tensorflow::ResourceBase {
     // How many steps ago second moments were used last, 1 if it is not known.
     int64_t second_moments_age;
     float ratio;
-    bool measures_links;
-    bool reports, report_measures_links, wants_gain;
+    bool measures_links, reports, wants_gain;
   };
   // Begins a step. `clean_versions` are those residuals_versions of the buckets
   // of which it is known that nothing waits.
@@ -106,7 +105,6 @@ class Plan : public tensorflow::ResourceBase {
   StepTimes times_;
   PlanDecision decision_;
   int64_t decided_at_ = 0;
-  int64_t reports_ = 0;
   int64_t second_moments_used_at_ = -1;
   int64_t kept_ = 0;  // of the timeline, after this plan's last step
   std::vector<int64_t> residuals_versions_;

@@ -155,8 +155,6 @@ class FollowPlanOp : public OpKernel {
     TF_RETURN_IF_ERROR(
         OutputScalar(context, "measures_links", followed.measures_links));
     TF_RETURN_IF_ERROR(OutputScalar(context, "reports", followed.reports));
-    TF_RETURN_IF_ERROR(OutputScalar(context, "report_measures_links",
-                                    followed.report_measures_links));
     return OutputScalar(context, "wants_gain", followed.wants_gain);
   }
 

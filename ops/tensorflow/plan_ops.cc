@@ -90,7 +90,6 @@ REGISTER_OP("TfGc>FollowPlan")
     .Output("ratio: float")
     .Output("measures_links: bool")
     .Output("reports: bool")
-    .Output("report_measures_links: bool")
     .Output("wants_gain: bool")
     .SetIsStateful()
     .SetShapeFn(FollowPlanShape)
@@ -116,7 +115,6 @@ second_moments_age: How many steps ago second moments were used last, by a syste
 ratio: That of systems without one of their own.
 measures_links: Whether the step measures the links.
 reports: Whether the step exchanges reports.
-report_measures_links: Whether these measure the links.
 wants_gain: Whether gains are to be measured in this step.
 )");
 

@@ -28,8 +28,9 @@ LinkMonitor::TimePoint Now() {
   return LinkMonitor::TimePoint(std::chrono::milliseconds(milliseconds));
 }
 
-auto Is(int64_t bytes, double seconds, int64_t transfers) {
-  return FieldsAre(bytes, DoubleEq(seconds), transfers);
+auto Is(int64_t bytes, double seconds, int64_t transfers,
+        bool is_asked_for = true) {
+  return FieldsAre(bytes, DoubleEq(seconds), transfers, is_asked_for);
 }
 
 TEST(LinkMonitorTest, ATransferAloneIsASample) {
@@ -131,6 +132,39 @@ TEST(LinkMonitorTest, AnIntervalWithATransferThatFailedIsDropped) {
   EXPECT_THAT(monitor.Take(), ElementsAre(Is(6, 0.004, 1)));
 }
 
+// Its time begins with a request or not as that of its first transfer does.
+TEST(LinkMonitorTest, ASampleIsAskedForIfItsFirstTransferIs) {
+  LinkMonitor monitor(Now);
+  for (const bool is_asked_for : {false, true}) {
+    const auto first = monitor.Begin();
+    milliseconds += 1;
+    const auto second = monitor.Begin();
+    milliseconds += 1;
+    monitor.End(second, 5, !is_asked_for);
+    monitor.End(first, 6, is_asked_for);
+  }
+  EXPECT_THAT(monitor.Take(),
+              ElementsAre(Is(11, 0.002, 2, false), Is(11, 0.002, 2, true)));
+}
+
+TEST(TransferClockTest, TellsOfATransferFromItsBeginToItsEnd) {
+  LinkMonitor monitor(Now);
+  TransferClock clock(&monitor, /*is_asked_for=*/false);
+  clock.Begin();
+  milliseconds += 3;
+  clock.End(70);
+  EXPECT_THAT(monitor.Take(), ElementsAre(Is(70, 0.003, 1, false)));
+}
+
+TEST(TransferClockTest, TellsNothingOfATransferThatHasEndedBeforeItBegins) {
+  LinkMonitor monitor(Now);
+  TransferClock late(&monitor, false);
+  late.End(70);
+  late.Begin();
+  monitor.End(monitor.Begin(), 5);  // would be in the interval of the other
+  EXPECT_THAT(monitor.Take(), ElementsAre(Is(5, 0, 1)));
+}
+
 TEST(LinkMonitorTest, TheLatestSamplesAreKept) {
   LinkMonitor monitor(Now);
   for (int i = 0; i < LinkMonitor::kMaxSamples + 3; ++i) {
@@ -189,6 +223,50 @@ TEST(MailboxMonitorTest, SeesWhatFollowsTheHeads) {
   }
   EXPECT_THAT(monitor.Take(),
               ElementsAre(Is(200, 0.020, 1), Is(1000, 0.100, 1)));
+}
+
+// What a receiver sees of messages of these sizes, one in each step.
+std::vector<LinkMonitor::Sample> Measured(LinkMeasurement measurement,
+                                          const std::vector<int64_t>& sizes) {
+  InProcessNetwork network(2);
+  network.SetFault(
+      [](Transfer* transfer) { milliseconds += transfer->bytes.size() / 10; });
+  LinkMonitor monitor(Now);
+  SizeHistory histories[2];
+  uint32_t step = 0;
+  for (const int64_t size : sizes) {
+    for (SizeHistory& history : histories) history.BeginStep();
+    Mailbox sender(network.transport(0), Patience(kTimeoutSeconds), nullptr,
+                   step, nullptr, &histories[0], measurement);
+    Mailbox receiver(network.transport(1), Patience(kTimeoutSeconds), nullptr,
+                     step, &monitor, &histories[1], measurement);
+    Header header{};
+    header.codec = Codec::kBytes;
+    header.step = step++;
+    receiver.Expect(0, header, size);
+    milliseconds += 1000;  // it waits for the sender
+    header.size = size;
+    sender.Send({1}, header, sender.Seal(header, Bytes(size)));
+    Bytes message;
+    EXPECT_TRUE(receiver.Take(0, header.phase, 0, &message).ok());
+    EXPECT_TRUE(sender.Flush().ok());
+    EXPECT_TRUE(receiver.Flush().ok());
+  }
+  return monitor.Take();
+}
+
+// There is no history of the first message, and the third one is longer.
+TEST(MailboxMonitorTest, SeesOpeningsFromWhatComesJustBeforeThem) {
+  EXPECT_THAT(Measured(LinkMeasurement::kBandwidth, {1000, 1000, 1300}),
+              ElementsAre(Is(64, 0.006, 1, false), Is(936, 0.093, 1),
+                          Is(1000, 0.100, 1, false), Is(1000, 0.100, 1, false),
+                          Is(300, 0.030, 1)));
+}
+
+TEST(MailboxMonitorTest, SeesWhatIsAskedForWhenAnOpeningHasCome) {
+  EXPECT_THAT(
+      Measured(LinkMeasurement::kLatency, {1000, 1000}),
+      ElementsAre(Is(32, 0.003, 1), Is(936, 0.093, 1), Is(32, 0.003, 1)));
 }
 
 TEST(MailboxMonitorTest, SeesPartsOfAMessageAsOneInterval) {

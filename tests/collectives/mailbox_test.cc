@@ -247,7 +247,7 @@ TEST_F(RememberingTest, ResultsAreRememberedWhoeverSendsThem) {
   EXPECT_THAT(Step(600, Phase::kSum), ElementsAre(600));
 }
 
-TEST_F(RememberingTest, OneThatMeasuresLinksSplitsTheFirstOfEachPhase) {
+TEST_F(RememberingTest, OneThatMeasuresLinksDoesSoWithTheFirstOfEachPhase) {
   SizeHistory::Sizes sent, received;
   for (const Phase phase : {Phase::kContribution, Phase::kSum}) {
     for (const uint32_t piece : {0, 1}) {
@@ -257,7 +257,12 @@ TEST_F(RememberingTest, OneThatMeasuresLinksSplitsTheFirstOfEachPhase) {
       received[{Codec::kThreeLc, phase, piece, is_sum ? end : 0, false}] = 600;
     }
   }
-  for (const bool measures : {false, true}) {
+  const std::map<LinkMeasurement, std::vector<int64_t>> expected = {
+      {LinkMeasurement::kNone, {600, 600, 600, 600}},
+      {LinkMeasurement::kBandwidth, {32, 600, 32, 600, 600, 600}},
+      {LinkMeasurement::kLatency, {600, 32, 600, 32, 600, 600}},
+  };
+  for (const auto& [measurement, transfers] : expected) {
     histories_[0].EndExchange(sent);
     histories_[1].EndExchange(received);
     for (SizeHistory& history : histories_) history.BeginStep();
@@ -266,9 +271,9 @@ TEST_F(RememberingTest, OneThatMeasuresLinksSplitsTheFirstOfEachPhase) {
     network.SetFault(
         [&](Transfer* transfer) { sizes.push_back(transfer->bytes.size()); });
     Mailbox sender(network.transport(0), Patience(5), nullptr, 0, nullptr,
-                   &histories_[0], measures);
+                   &histories_[0], measurement);
     Mailbox receiver(network.transport(1), Patience(5), nullptr, 0, nullptr,
-                     &histories_[1], measures);
+                     &histories_[1], measurement);
     for (const uint32_t piece : {1, 0}) {
       for (const Phase phase : {Phase::kContribution, Phase::kSum}) {
         receiver.Expect(0, MakeHeader(0, phase, piece), kMaxSize);
@@ -278,11 +283,7 @@ TEST_F(RememberingTest, OneThatMeasuresLinksSplitsTheFirstOfEachPhase) {
         EXPECT_TRUE(receiver.Take(0, phase, piece, &message).ok());
       }
     }
-    if (measures) {
-      EXPECT_THAT(sizes, ElementsAre(64, 536, 64, 536, 600, 600));
-    } else {
-      EXPECT_THAT(sizes, ElementsAre(600, 600, 600, 600));
-    }
+    EXPECT_EQ(sizes, transfers);
     EXPECT_TRUE(sender.Flush().ok());
     EXPECT_TRUE(receiver.Flush().ok());
   }

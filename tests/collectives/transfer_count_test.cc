@@ -29,7 +29,8 @@ class HopOfPieces : public ExactHop {
 
 // The transfers that each rank sends in the second step of a bucket.
 std::vector<int> TransfersOfAStep(int ranks, const Topology& topology,
-                                  int pieces = 1, bool measures_links = false) {
+                                  int pieces = 1,
+                                  LinkMeasurement measurement = {}) {
   const int64_t shard_values = 64, values = ranks * shard_values;
   InProcessNetwork network(ranks);
   std::vector<int> transfers;
@@ -44,7 +45,7 @@ std::vector<int> TransfersOfAStep(int ranks, const Topology& topology,
            histories[rank].BeginStep();
            Mailbox mailbox(network.transport(rank), Patience(kTimeoutSeconds),
                            nullptr, step, nullptr, &histories[rank],
-                           measures_links);
+                           measurement);
            std::vector<VariableTraffic> traffic;
            const absl::Status status =
                AllReduce({values}, topology, {rank, ranks, step, &mailbox},
@@ -76,15 +77,19 @@ TEST(TransferCountTest, ATreeTakesOneUpAndOneDownForEachRankButTheRoot) {
 // All ranks agree on which they are: the first of each phase between two.
 TEST(TransferCountTest, SomeMessagesHaveATransferMoreWhereLinksAreMeasured) {
   constexpr int kRanks = 4, kPieces = 2;
-  const auto more = [&](const Topology& topology) {
-    std::vector<int> more = TransfersOfAStep(kRanks, topology, kPieces, true);
+  const auto more = [&](const Topology& topology, LinkMeasurement measurement) {
+    std::vector<int> more =
+        TransfersOfAStep(kRanks, topology, kPieces, measurement);
     const std::vector<int> less = TransfersOfAStep(kRanks, topology, kPieces);
     for (int rank = 0; rank < kRanks; ++rank) more[rank] -= less[rank];
     return more;
   };
-  EXPECT_THAT(more(kSharded), Each(2 * (kRanks - 1)));
-  EXPECT_THAT(more(kRing), Each(2));
-  EXPECT_THAT(more(TorusOf(2)), Each(4));
+  for (const auto measurement :
+       {LinkMeasurement::kBandwidth, LinkMeasurement::kLatency}) {
+    EXPECT_THAT(more(kSharded, measurement), Each(2 * (kRanks - 1)));
+    EXPECT_THAT(more(kRing, measurement), Each(2));
+    EXPECT_THAT(more(TorusOf(2), measurement), Each(4));
+  }
 }
 
 }  // namespace

@@ -91,20 +91,12 @@ class PlanTest(OpTestCase):
                 clean = _clean(clean, followed)
             self.assertEqual(ages, expected)
 
-    def test_links_are_measured_in_one_of_64_steps_and_of_4_where_it_is_wanted(self):
+    def test_links_are_measured_in_one_of_16_steps_and_of_2_where_it_is_wanted(self):
         plan = _plan()
-        for wanted, every in (1, 4), (0, 64):
+        for wanted, every in (1, 2), (0, 16):
             _change(plan, 0, [_NONE, _NONE], measures_links=wanted)
-            measured = [s for s in range(129) if _follow(plan, s)["measures_links"]]
-            self.assertEqual(measured, list(range(0, 129, every)))
-
-    def test_reports_measure_links_one_time_in_8_and_in_steps_that_do_it_anyway(self):
-        # Steps wait for reports: while systems are tried, they would all seem to take as long.
-        for wanted, expected in (0, [8, 16]), (1, [4, 8, 12, 16]):
-            plan = _plan()
-            _change(plan, 0, [_NONE, _NONE], steps=1, measures_links=wanted)
-            measured = [s for s in range(1, 17) if _follow(plan, s)["report_measures_links"]]
-            self.assertEqual(measured, expected)
+            measured = [s for s in range(65) if _follow(plan, s)["measures_links"]]
+            self.assertEqual(measured, list(range(0, 65, every)))
 
     def test_before_the_start_step_nothing_is_due_and_no_time_is_known(self):
         plan = _plan(start_step=3)

@@ -26,6 +26,11 @@ _TOLD, _TOLD_BY_FEW, _TOLD_BY_MANY = 0.25, 0.75, 0.05
 _WINDOW = 24
 # This part of the samples takes less than the estimate.
 _QUANTILE = 0.2
+# So many of the latest arrivals count, and of the short messages beside them. This part of the
+# arrivals' time is that of quicker ones.
+_LATEST, _TIME_QUANTILE = 8, 0.25
+# On a busy machine the times of arrivals, which few bytes begin and many end, are known to so much.
+_TICK = 1e-3
 # Sizes that differ by a smaller factor are one.
 _SPREAD = 3.0
 # So many samples tell what one alone, which may be an outlier, does not.
@@ -50,6 +55,12 @@ class LinkEstimator:
     bandwidth where the longest consist mostly of latency. But these refute one with which they
     would consist mostly of bytes: it is then what they tell, or bounded by that.
 
+    Arrivals, samples whose time begins with their first bytes, have no latency in it. From the
+    second one on the latest 8 tell the bandwidth: a quarter of all their seconds is that of those
+    with fewer seconds a byte, so that some that seem to be quick, as their first bytes were seen
+    late, count little. Where they last less than a millisecond they show how high it is at least.
+    Long samples that were asked for count as such, less two latencies; the others tell the latency.
+
     Four samples in a row that take 1.5 times as long as expected, or less than 2 / 3, are a change
     of the network: what came before is forgotten, and of their kind once more after each further
     four. Of samples of no more than 1 KiB, which have a row of their own, it is 4 times, or less
@@ -63,6 +74,7 @@ class LinkEstimator:
         self.network: Network | None = None
         # Of bytes and seconds.
         self._samples = collections.deque(maxlen=_WINDOW)
+        self._arrivals = collections.deque(maxlen=_LATEST)
         # Of short samples and of others: how they deviate, -1, 0 or 1, and how many in a row.
         self._rows = {}
 
@@ -70,7 +82,8 @@ class LinkEstimator:
         """Takes samples, the oldest first.
 
         Args:
-          samples: rows of bytes, seconds and whatever else; none, or as many as there are.
+          samples: rows of bytes and seconds; none, or as many as there are. In a fourth column 0
+            says that it is an arrival, whatever the third one is.
 
         Raises:
           ValueError: bytes are negative, seconds not above 0, or one of them is not finite.
@@ -80,6 +93,7 @@ class LinkEstimator:
             return
         if samples.ndim != 2 or samples.shape[1] < 2:
             raise ValueError(f"samples must have the shape [n, 2 or more], got {samples.shape}")
+        is_asked_for = samples[:, 3] != 0 if samples.shape[1] > 3 else np.ones(len(samples), bool)
         samples = samples[:, :2]
         is_right = np.isfinite(samples).all(axis=1) & (samples[:, 0] >= 0) & (samples[:, 1] > 0)
         if not is_right.all():
@@ -88,12 +102,19 @@ class LinkEstimator:
                 "samples must be finite, with bytes of at least 0 and seconds above 0, got "
                 f"{size:g} bytes in {seconds:g} s"
             )
-        for size, seconds in samples:
+        for (size, seconds), is_arrival in zip(samples, ~is_asked_for, strict=True):
+            if is_arrival:
+                if size > _SHORT:
+                    self._arrivals.append((size, seconds))
+                continue
             self._samples.append((size, seconds))
             length = self._deviates(size, seconds)
             if length > 0 and length % _RUN == 0:
                 self._forget(size <= _SHORT, others=length == _RUN)
-        self._fit()
+            elif self.network and self._arrivals and size >= _LONG and seconds > 4 * self.network.latency:
+                self._arrivals.append((size, seconds - 2 * self.network.latency))
+        if self._samples:
+            self._fit()
 
     def _deviates(self, size, seconds):
         """Returns which in a row of samples that deviate this one is, 0 for none."""
@@ -120,6 +141,8 @@ class LinkEstimator:
         own = [i for i, (size, _) in enumerate(samples) if (size <= _SHORT) == are_short]
         first = own[-_RUN:][0]
         dropped = set(range(first)) if others else {i for i in own if i < first}
+        if others:
+            self._arrivals.clear()
         self._samples.clear()
         self._samples.extend(s for i, s in enumerate(samples) if i not in dropped)
 
@@ -127,6 +150,9 @@ class LinkEstimator:
         sizes, seconds = np.array(self._samples).T
         if self.network is None:
             self.network = _first_fit(sizes, seconds)
+            return
+        if len(self._arrivals) > 1:  # of which one may seem to be quick
+            self.network = _fit_arrivals(sizes, seconds, *np.array(self._arrivals).T, self.network)
             return
         few = sizes > _SPREAD * np.sort(sizes)[-_ENOUGH:][0]
         self.network = _fit(sizes[~few], seconds[~few], self.network)
@@ -173,6 +199,19 @@ def _fit(sizes, seconds, known):
         return known  # until short ones show whether it is the latency that has changed
     wait = min(wait, (1 - _TOLD) * _quantile(seconds))
     return _network(wait, _quantile((seconds - wait) / sizes))
+
+
+def _fit_arrivals(sizes, seconds, arrived, took, known):
+    """Returns the network of samples that were asked for, and of arrivals."""
+    slopes = np.maximum(took, _TICK) / arrived
+    order = np.argsort(slopes)
+    time = np.cumsum(took[order])
+    slope = slopes[order][np.searchsorted(time, _TIME_QUANTILE * time[-1])]
+    if np.median(took) < _TICK:
+        slope = min(slope, 8 / known.bandwidth)
+    few = np.flatnonzero(sizes <= _FIRST_WINDOW)[-_LATEST:]
+    wait = _quantile(seconds[few] - slope * sizes[few]) if few.size else 2 * known.latency
+    return _network(wait, slope)
 
 
 def _network(wait, slope):
