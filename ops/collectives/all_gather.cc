@@ -14,6 +14,8 @@ namespace {
 // Where all that a rank may get is no longer than this, the number of messages
 // counts more than their hops.
 constexpr int64_t kMaxDoublingBytes = int64_t{1} << 16;
+// Among so few ranks there is hardly a message less, and a hop is a latency.
+constexpr int kMaxDirectRanks = 4;
 
 // What a part takes in a message of several: its size, a number, and its bytes.
 using PartSize = uint32_t;
@@ -125,10 +127,11 @@ absl::Status AllGather(const OwnBytes& own, int64_t size, const Party& party,
                        std::vector<Bytes>* gathered, int64_t max_bytes) {
   TF_GC_RETURN_IF_ERROR(PlainMessage::CheckSize(size, max_bytes));
   gathered->resize(party.ranks);
-  const bool is_small =
+  const bool doubles =
+      party.ranks > kMaxDirectRanks &&
       party.ranks * MaxPartBytes(max_bytes) <= kMaxDoublingBytes;
-  return (is_small ? GatherByDoubling : GatherDirectly)(own, size, party,
-                                                        max_bytes, gathered);
+  return (doubles ? GatherByDoubling : GatherDirectly)(own, size, party,
+                                                       max_bytes, gathered);
 }
 
 }  // namespace tf_gc

@@ -9,7 +9,7 @@ namespace {
 
 // Of how many steps one measures links where it is wanted, and else: a second
 // transfer for some messages is a good part of a small step.
-constexpr int kWantedStepsPerMeasurement = 2, kStepsPerMeasurement = 16;
+constexpr int kWantedStepsPerMeasurement = 4, kStepsPerMeasurement = 16;
 
 constexpr int64_t kFirstVersion = 1;
 

@@ -69,7 +69,7 @@ TEST(AllGatherTest, GivesAllRanksTheBytesOfAllInTheirOrder) {
 
 constexpr int64_t kFewBytes = 2000;
 
-TEST(AllGatherTest, FewBytesTakeAMessageForEachDoubling) {
+TEST(AllGatherTest, FewBytesTakeAMessageForEachDoublingOfMoreThanFourRanks) {
   for (int ranks = 1; ranks <= 9; ++ranks) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
     const Data data = RandomData(ranks, ranks);
@@ -89,7 +89,7 @@ TEST(AllGatherTest, FewBytesTakeAMessageForEachDoubling) {
     for (const Data& all : gathered) EXPECT_EQ(all, data);
     int hops = 0;
     while (1 << hops < ranks) ++hops;
-    EXPECT_THAT(messages, ::testing::Each(hops));
+    EXPECT_THAT(messages, ::testing::Each(ranks > 4 ? hops : ranks - 1));
   }
 }
 
@@ -104,7 +104,7 @@ TEST(AllGatherTest, PartsThatAreNotThoseOfTheMessageAreDataLoss) {
       {0, "are behind its last part"},
   };
   for (const auto& [size, message] : parts) {
-    InProcessNetwork network(4);
+    InProcessNetwork network(5);
     network.SetFault([&](Transfer* transfer) {
       if (transfer->tag != "contribution:1" || transfer->destination != 0) {
         return;
@@ -113,7 +113,7 @@ TEST(AllGatherTest, PartsThatAreNotThoseOfTheMessageAreDataLoss) {
       SealAgain(transfer);
     });
     std::vector<Data> gathered;
-    const Data data(4, std::vector<uint8_t>(4, 0));
+    const Data data(5, std::vector<uint8_t>(4, 0));
     ExpectDataLoss(
         Gather(data, &network, &gathered, kTimeoutSeconds, {}, kFewBytes)[0],
         message);

@@ -91,9 +91,9 @@ class PlanTest(OpTestCase):
                 clean = _clean(clean, followed)
             self.assertEqual(ages, expected)
 
-    def test_links_are_measured_in_one_of_16_steps_and_of_2_where_it_is_wanted(self):
+    def test_links_are_measured_in_one_of_16_steps_and_of_4_where_it_is_wanted(self):
         plan = _plan()
-        for wanted, every in (1, 2), (0, 16):
+        for wanted, every in (1, 4), (0, 16):
             _change(plan, 0, [_NONE, _NONE], measures_links=wanted)
             measured = [s for s in range(65) if _follow(plan, s)["measures_links"]]
             self.assertEqual(measured, list(range(0, 65, every)))

@@ -355,7 +355,7 @@ class Chooser:
                 return True
             # One report alone may tell of messages that have waited for a busy machine.
             seemed_changed = self._seems_changed
-            self._seems_changed = self._expected_change(network) > _LARGE_CHANGE
+            self._seems_changed = self._expected_change(network) > _SMALL_CHANGE
             return seemed_changed and self._seems_changed
         self._seems_changed = False
         if self._is_recalled:

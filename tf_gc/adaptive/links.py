@@ -111,8 +111,10 @@ class LinkEstimator:
             length = self._deviates(size, seconds)
             if length > 0 and length % _RUN == 0:
                 self._forget(size <= _SHORT, others=length == _RUN)
-            elif self.network and self._arrivals and size >= _LONG and seconds > 4 * self.network.latency:
-                self._arrivals.append((size, seconds - 2 * self.network.latency))
+            elif self.network and self._arrivals and size >= _LONG:
+                wait = 2 * self.network.latency
+                if seconds > 2 * wait:
+                    self._arrivals.append((size, seconds - wait))
         if self._samples:
             self._fit()
 
