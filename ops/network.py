@@ -18,9 +18,10 @@ def network_samples(name=None):
 
         seconds = 2 latency + bytes / bandwidth
 
-    The first transfer may have to wait for its sender. It counts in steps that
-    measure bandwidth alone (see `begin_step`), and is under way from when a few bytes
-    that were sent just before have come, so that there is no latency in its seconds.
+    The first transfer may have to wait for its sender. It counts only in steps that
+    measure bandwidth (see `begin_step`), and is under way from when a few bytes that
+    were sent just before have come, so that there is no latency in its seconds. Steps
+    that measure latency ask for 32 bytes more, which are a sample of their own.
 
     An interval ends after 64 transfers where the link is never idle. The latest
     512 samples are kept.

@@ -481,6 +481,22 @@ class ChooserTest(absltest.TestCase):
             self.assertTrue(chooser.is_settled)
         self.assertEqual(chooser.plan.choices, (1,))
 
+    def test_two_reports_of_other_links_begin_the_first_trial_anew(self):
+        systems = [_EXACT, _THC, _3LC]
+        for slower, expected in ((1.5, [15, 16]), (2.5, [15, 0])):  # steps take 1.13, 1.4 times
+            world = _World(Network(1e-3, 1e8), [3_000_000], computation=0.2)
+            chooser = Chooser(systems, world.sizes, 4)
+            chooser.update(world.network)
+            seconds = world.seconds(systems, chooser.plan.choices, None)
+            chooser.update(world.network, [seconds] * 14)
+            world.network = Network(1e-3, 1e8 / slower)
+            since = []
+            for _ in range(2):
+                seconds = world.seconds(systems, chooser.plan.choices, None)
+                chooser.update(world.network, [seconds])
+                since.append(chooser.steps_since_change)
+            self.assertEqual(since, expected)
+
     def test_slower_steps_make_it_look_again_though_the_network_seems_the_same(self):
         systems = [_EXACT, _3LC]
         world = _World(Network(1e-4, 1e9), [1_000_000], computation=0.001)

@@ -303,12 +303,12 @@ class LinkEstimatorTest(parameterized.TestCase):
             estimator.add(_samples([100, 2000], 5e-2, 1e7))
         self.check(estimator.network, 5e-2, 1e7, tolerance=0.05)
 
-    def test_arrivals_whose_begin_was_seen_late_count_little(self):
+    def test_arrivals_that_seem_quick_or_were_held_up_count_little(self):
         estimator = self.after_probe(1e-3, 1e8)
         for seed in range(20):
             arrivals = _arrivals([50_000] * 8, 1e8)
-            late = np.random.default_rng(seed).choice(8, 4, replace=False)
-            arrivals[late, 1] *= [0.01, 0.05, 0.1, 0.3]
+            others = np.random.default_rng(seed).choice(8, 4, replace=False)
+            arrivals[others, 1] *= [0.01, 0.1, 0.3, 100]
             estimator.add(arrivals)
             self.check(estimator.network, 1e-3, 1e8, tolerance=0.01)
 
@@ -318,6 +318,12 @@ class LinkEstimatorTest(parameterized.TestCase):
         self.check(estimator.network, 1e-3, 1e8, tolerance=0.01)
         estimator.add(_arrivals([50_000] * 8, 1e9))
         self.check(estimator.network, 1e-3, 4e8, tolerance=0.01)
+
+    def test_short_arrivals_do_not_hide_what_long_ones_tell(self):
+        estimator = self.after_probe(1e-3, 1e9)
+        for _ in range(3):
+            estimator.add(_arrivals([2000] * 5 + [1_000_000], 1e8))
+        self.check(estimator.network, 1e-3, 1e8, tolerance=0.1)
 
     def test_long_messages_count_as_arrivals(self):
         estimator = self.after_probe(1e-3, 1e8)

@@ -14,7 +14,8 @@ namespace {
 // Where all that a rank may get is no longer than this, the number of messages
 // counts more than their hops.
 constexpr int64_t kMaxDoublingBytes = int64_t{1} << 16;
-// Among so few ranks there is hardly a message less, and a hop is a latency.
+// Among so few ranks there would be one message less at most, and a hop is a
+// latency.
 constexpr int kMaxDirectRanks = 4;
 
 // What a part takes in a message of several: its size, a number, and its bytes.

@@ -33,14 +33,18 @@ void LinkMonitor::Record() {
   if (failed_) interval_.clear();
   std::sort(interval_.begin(), interval_.end(),
             [](const Transfer& a, const Transfer& b) {
-              return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+              return std::make_tuple(a.is_short(), a.begin, a.end) <
+                     std::make_tuple(b.is_short(), b.begin, b.end);
             });
   Sample sample{};
   TimePoint begin, end;
+  bool is_short = false;
   for (const Transfer& transfer : interval_) {
     const auto shared = end - transfer.begin;
-    if (sample.transfers == 0 || 4 * shared < transfer.end - transfer.begin) {
+    if (sample.transfers == 0 || transfer.is_short() != is_short ||
+        4 * shared < transfer.end - transfer.begin) {
       Keep(sample);
+      is_short = transfer.is_short();
       sample = {};
       sample.is_asked_for = transfer.is_asked_for;
       begin = end = transfer.begin;

@@ -19,8 +19,8 @@ enum class LinkMeasurement {
   // A few bytes are sent just before the message, whose time begins when they
   // come.
   kBandwidth,
-  // They are sent with the message, and asked for when it has come. Nothing but
-  // the end of the exchange waits for them.
+  // They are ready with the message, and asked for when it has come. Nothing
+  // but the end of the exchange waits for them.
   kLatency,
 };
 
@@ -30,7 +30,8 @@ enum class LinkMeasurement {
 // a quarter of its time with those before it, as the message of the next hop,
 // begins an interval of its own: latency is the first part of that time. Of
 // transfers that their senders have ready, and of those whose first bytes have
-// come, the time of an interval is the network's alone.
+// come, the time of an interval is the network's alone. Transfers of a few
+// bytes hardly load the link: they are in intervals of their own.
 //
 // Thread-safe; allocates nothing but in Take.
 class LinkMonitor {
@@ -49,6 +50,7 @@ class LinkMonitor {
   // An interval ends with so many transfers, even if others are under way. Of
   // those a part has come already, so they are not counted in the next one.
   static constexpr int kMaxTransfers = 64;
+  static constexpr int64_t kFewBytes = 64;
 
   explicit LinkMonitor(TimePoint (*now)() = std::chrono::steady_clock::now)
       : now_(now) {
@@ -73,6 +75,8 @@ class LinkMonitor {
     TimePoint begin, end;
     int64_t bytes;
     bool is_asked_for;
+
+    bool is_short() const { return bytes <= kFewBytes; }
   };
 
   // Ends the interval.

@@ -190,6 +190,7 @@ void Mailbox::Expect(int peer, const Header& header, int64_t max_size) {
   ReceivePart(peer, tag, opening, clock,
               [this, peer, expected, max_size, tag, opening,
                is_asked_for = is_measured && !has_stamp] {
+                // Before the message can be taken: Flush waits for it.
                 if (is_asked_for) {
                   ReceiveMeasurement(peer, tag, BeginClock(), [] {});
                 }
@@ -413,10 +414,9 @@ absl::Status Mailbox::Take(int peer, Phase phase, uint32_t piece,
 }
 
 absl::Status Mailbox::Flush() {
-  const absl::Status status =
-      Wait("a message was not taken by its receiver", [this] {
-        return pending_sends_.empty() && pending_measurements_.empty();
-      });
+  const absl::Status status = Wait("the exchange has not ended", [this] {
+    return pending_sends_.empty() && pending_measurements_.empty();
+  });
   std::lock_guard<std::mutex> lock(mutex_);
   if (status.ok() && history_) history_->EndExchange(sizes_);
   sizes_.clear();

@@ -59,8 +59,9 @@ class Mailbox {
   // The transport must outlive the mailbox. `patience` is that of each wait
   // since the last transfer has ended. All messages are of one step of the
   // optimizer. `history` and `monitor` must outlive the mailbox too. The
-  // monitor sees what comes after openings, which senders have ready, and what
-  // measures the link. Without a history openings have kHeadSize bytes.
+  // monitor sees what comes after openings, which senders have ready, openings
+  // that follow a stamp, and what is asked for to measure latency. Without a
+  // history openings have kHeadSize bytes.
   Mailbox(Transport* transport, const Patience& patience, Report report,
           uint32_t step = 0, LinkMonitor* monitor = nullptr,
           SizeHistory* history = nullptr,

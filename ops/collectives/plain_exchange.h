@@ -21,11 +21,11 @@ using OwnBytes = std::function<const uint8_t*()>;
 
 // Every rank gets the `size` bytes of each other rank, of which it does not
 // know how many they are. (*gathered)[r] are rank r's, with those of this rank
-// among them: `own` is called once those of the others are asked for. Where
-// ranks * max_bytes is small, at most 64 KiB, that takes log2(ranks) hops,
-// rounded up, of one message each; else one hop of ranks - 1 messages. No rank
-// sends more than max_bytes: InvalidArgument where it would, ResourceExhausted
-// at the others.
+// among them: `own` is called once those of the others are asked for. Among
+// more than four ranks, where ranks * max_bytes is at most 64 KiB, that takes
+// log2(ranks) hops, rounded up, of one message each; else one hop of ranks - 1.
+// No rank sends more than max_bytes: InvalidArgument where it would,
+// ResourceExhausted at the others.
 absl::Status AllGather(const OwnBytes& own, int64_t size, const Party& party,
                        std::vector<Bytes>* gathered,
                        int64_t max_bytes = kMaxPlainBytes);

@@ -69,13 +69,13 @@ TEST(LinkMonitorTest, OneThatIsAskedForWhenTheOthersAreNearlyThereIsByItself) {
   milliseconds += 80;
   const auto third = monitor.Begin();
   milliseconds += 19;
-  monitor.End(second, 10);
+  monitor.End(second, 100);
   milliseconds += 1;
   monitor.End(first, 1000);
   milliseconds += 89;
   monitor.End(third, 500);
   EXPECT_THAT(monitor.Take(),
-              ElementsAre(Is(1010, 0.100, 2), Is(500, 0.109, 1)));
+              ElementsAre(Is(1100, 0.100, 2), Is(500, 0.109, 1)));
 }
 
 TEST(LinkMonitorTest, SamplesAreTakenOnce) {
@@ -145,6 +145,20 @@ TEST(LinkMonitorTest, ASampleIsAskedForIfItsFirstTransferIs) {
   }
   EXPECT_THAT(monitor.Take(),
               ElementsAre(Is(11, 0.002, 2, false), Is(11, 0.002, 2, true)));
+}
+
+// As what measures latency, while gradients come.
+TEST(LinkMonitorTest, TransfersOfAFewBytesAreByThemselves) {
+  LinkMonitor monitor(Now);
+  const auto few = monitor.Begin();
+  milliseconds += 1;
+  const auto many = monitor.Begin();
+  milliseconds += 30;
+  monitor.End(many, 1000, /*is_asked_for=*/false);
+  milliseconds += 70;
+  monitor.End(few, LinkMonitor::kFewBytes);
+  EXPECT_THAT(monitor.Take(),
+              ElementsAre(Is(1000, 0.030, 1, false), Is(64, 0.101, 1)));
 }
 
 TEST(TransferClockTest, TellsOfATransferFromItsBeginToItsEnd) {
@@ -315,6 +329,32 @@ TEST(MailboxMonitorTest, AnExchangeThatFailsLeavesNoIntervalOpen) {
     EXPECT_EQ(receiver.Take(0, header.phase, 0, &message).ok(), !fails);
   }
   EXPECT_THAT(monitor.Take(), ElementsAre(Is(936, 0.001, 1)));
+}
+
+TEST(MailboxMonitorTest, AnOpeningThatFailsBehindItsStampLeavesNoneOpen) {
+  LinkMonitor monitor(Now);
+  for (const bool fails : {true, false}) {
+    InProcessNetwork network(2);
+    network.SetFault([&](Transfer* transfer) {
+      milliseconds += 1;
+      if (fails && transfer->tag == "contribution:0") {
+        transfer->status = absl::UnavailableError("gone");
+      }
+    });
+    constexpr auto kMeasurement = LinkMeasurement::kBandwidth;
+    Mailbox sender(network.transport(0), Patience(kTimeoutSeconds), nullptr,
+                   /*step=*/0, nullptr, nullptr, kMeasurement);
+    Mailbox receiver(network.transport(1), Patience(kTimeoutSeconds), nullptr,
+                     /*step=*/0, &monitor, nullptr, kMeasurement);
+    Header header{};
+    header.codec = Codec::kBytes;
+    receiver.Expect(0, header, 64);
+    header.size = 64;
+    sender.Send({1}, header, sender.Seal(header, Bytes(64)));
+    Bytes message;
+    EXPECT_EQ(receiver.Take(0, header.phase, 0, &message).ok(), !fails);
+  }
+  EXPECT_THAT(monitor.Take(), ElementsAre(Is(64, 0.001, 1, false)));
 }
 
 }  // namespace

@@ -289,6 +289,30 @@ TEST_F(RememberingTest, OneThatMeasuresLinksDoesSoWithTheFirstOfEachPhase) {
   }
 }
 
+TEST(MailboxMeasurementTest, TheExchangeEndsWithWhatMeasuresTheLink) {
+  for (const auto measurement :
+       {LinkMeasurement::kBandwidth, LinkMeasurement::kLatency}) {
+    for (const bool flushes : {true, false}) {
+      InProcessNetwork network(2);
+      network.SetFault([](Transfer* transfer) {
+        transfer->dropped = transfer->tag == "contribution:0:measurement";
+      });
+      Mailbox sender(network.transport(0), Patience(60), nullptr, 0, nullptr,
+                     nullptr, measurement);
+      Mailbox receiver(network.transport(1), Patience(0.2), nullptr, 0, nullptr,
+                       nullptr, measurement);
+      receiver.Expect(0, MakeHeader(0), kMaxSize);
+      SendMessage({1}, MakeHeader(600), MakeMessage(600), &sender);
+      Bytes message;
+      EXPECT_TRUE(receiver.Take(0, Phase::kContribution, 0, &message).ok());
+      if (!flushes) continue;  // the mailboxes end all the same
+      const absl::Status status = receiver.Flush();
+      EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+      EXPECT_THAT(status.message(), HasSubstr("nothing comes from rank 0"));
+    }
+  }
+}
+
 TEST_F(RememberingTest, WorkersThatRememberOtherSizesGetAnError) {
   histories_[0].EndExchange(
       {{{Codec::kThreeLc, Phase::kContribution, 0, 1, true}, 600}});

@@ -26,9 +26,8 @@ _TOLD, _TOLD_BY_FEW, _TOLD_BY_MANY = 0.25, 0.75, 0.05
 _WINDOW = 24
 # This part of the samples takes less than the estimate.
 _QUANTILE = 0.2
-# So many of the latest arrivals count, and of the short messages beside them. This part of the
-# arrivals' time is that of quicker ones.
-_LATEST, _TIME_QUANTILE = 8, 0.25
+# So many of the latest arrivals count, and of the samples beside them that tell the latency.
+_LATEST = 8
 # On a busy machine the times of arrivals, which few bytes begin and many end, are known to so much.
 _TICK = 1e-3
 # Sizes that differ by a smaller factor are one.
@@ -55,11 +54,16 @@ class LinkEstimator:
     bandwidth where the longest consist mostly of latency. But these refute one with which they
     would consist mostly of bytes: it is then what they tell, or bounded by that.
 
-    Arrivals, samples whose time begins with their first bytes, have no latency in it. From the
-    second one on the latest 8 tell the bandwidth: a quarter of all their seconds is that of those
-    with fewer seconds a byte, so that some that seem to be quick, as their first bytes were seen
-    late, count little. Where they last less than a millisecond they show how high it is at least.
-    Long samples that were asked for count as such, less two latencies; the others tell the latency.
+    Arrivals, samples of more than 1 KiB whose time begins with their first bytes, have no latency
+    in it. As soon as there are three the latest 8 tell the bandwidth, by least absolute deviations
+    from
+
+        seconds = 8 b / bandwidth
+
+    so that neither some whose first bytes were seen late nor some that were held up count for much.
+    Where they last less than a millisecond they show how high it is at least. From then on samples
+    of 256 KiB or more that were asked for count as arrivals, less two latencies, if they take twice
+    as long as these, and the latest 8 of at most 14.6 KB tell the latency.
 
     Four samples in a row that take 1.5 times as long as expected, or less than 2 / 3, are a change
     of the network: what came before is forgotten, and of their kind once more after each further
@@ -153,7 +157,7 @@ class LinkEstimator:
         if self.network is None:
             self.network = _first_fit(sizes, seconds)
             return
-        if len(self._arrivals) > 1:  # of which one may seem to be quick
+        if len(self._arrivals) >= _ENOUGH:
             self.network = _fit_arrivals(sizes, seconds, *np.array(self._arrivals).T, self.network)
             return
         few = sizes > _SPREAD * np.sort(sizes)[-_ENOUGH:][0]
@@ -206,10 +210,9 @@ def _fit(sizes, seconds, known):
 def _fit_arrivals(sizes, seconds, arrived, took, known):
     """Returns the network of samples that were asked for, and of arrivals."""
     slopes = np.maximum(took, _TICK) / arrived
-    order = np.argsort(slopes)
-    time = np.cumsum(took[order])
-    slope = slopes[order][np.searchsorted(time, _TIME_QUANTILE * time[-1])]
-    if np.median(took) < _TICK:
+    middle = _weighted_median(slopes, arrived)
+    slope = slopes[middle]
+    if took[middle] < _TICK:
         slope = min(slope, 8 / known.bandwidth)
     few = np.flatnonzero(sizes <= _FIRST_WINDOW)[-_LATEST:]
     wait = _quantile(seconds[few] - slope * sizes[few]) if few.size else 2 * known.latency
@@ -272,6 +275,11 @@ def theil_sen(x: np.ndarray, y: np.ndarray) -> float:
     distances = x[second] - x[first]
     first, second, distances = (a[distances != 0] for a in (first, second, distances))
     slopes = (y[second] - y[first]) / distances
-    order = np.argsort(slopes)
-    weights = np.cumsum(np.abs(distances[order]))
-    return slopes[order][np.searchsorted(weights, weights[-1] / 2)]
+    return slopes[_weighted_median(slopes, np.abs(distances))]
+
+
+def _weighted_median(values, weights):
+    """Returns which one it is."""
+    order = np.argsort(values)
+    weights = np.cumsum(weights[order])
+    return order[np.searchsorted(weights, weights[-1] / 2)]
