@@ -19,7 +19,8 @@ test: setup
 # What make test leaves out: other settings of systems and designs, other cases of long tests.
 test-long: setup
 	@bazel test --test_env=TF_GC_ALL_CASES=1 //tests:conformance_variants_test \
-	  $(addprefix //tests:,$(addsuffix _test,backup diloco parameter_server replicas silence soak strategy))
+	  $(addprefix //tests:,$(addsuffix _test,backup diloco examples link_probe \
+	  parameter_server replicas second_moments security silence soak strategy traffic_logger))
 
 lint: setup
 	@build_tools/lint.sh

@@ -14,6 +14,8 @@ import evaluate_adam
 import evaluations
 import trainings
 
+from tests.cases import some_of
+
 
 class RecorderTest(parameterized.TestCase):
     @parameterized.named_parameters(
@@ -105,12 +107,13 @@ class CommandsTest(parameterized.TestCase):
         for name in names:
             self.assertRegex(text, rf"--(\[no\])?{name}:")
 
-    @parameterized.parameters(
+    @some_of(
         ("evaluate", "--programs=fashion_mnist", "one or more of digits, bytes_lm"),
-        ("evaluate", "--seeds=", "seeds=.*one or more"),
-        ("study_adam", "--report_only", "report_only: this study keeps no reports"),
         ("compare", "--out=/proc/results", "out: nothing can be written to /proc/results"),
         ("digits", "--batch_size=2000", "batch_size=2000 on 1 workers .* than the 1437 examples"),
+        ("evaluate", "--seeds=", "seeds=.*one or more"),
+        ("study_adam", "--report_only", "report_only: this study keeps no reports"),
+        count=3,
     )
     def test_what_cannot_be_is_refused_by_name(self, program, argument, message):
         code, text = self._run(program, argument)

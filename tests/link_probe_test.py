@@ -16,6 +16,7 @@ from absl.testing import absltest, parameterized
 from tf_gc.strategy import link_probe
 
 import tf_gc
+from tests.cases import some_of
 from tests.clusters import shared_cluster
 from tf_gc import launch
 from tf_gc.adaptive import LinkEstimator
@@ -184,11 +185,12 @@ class ProgramTest(parameterized.TestCase):
         self.assertEqual(names, ["chief 0", "worker 0"])
         self.assertEqual(of_worker.stdout, "")
 
-    @parameterized.parameters(
+    @some_of(
         ("", "TF_CONFIG is not set: start it with tf_gc-launch --workers 2 probe"),
+        (_config("worker"), "links are between two workers or more, and TF_CONFIG has 1"),
         ("{", "TF_CONFIG does not describe a cluster"),
         (_config("ps"), 'task.type is "ps", and links are between workers'),
-        (_config("worker"), "links are between two workers or more, and TF_CONFIG has 1"),
+        count=2,
     )
     def test_wrong_use_is_named(self, config, message):
         result = self.run_program(["tf_gc.adaptive.probe"], TF_CONFIG=config)

@@ -853,15 +853,16 @@ class ScheduleTest(parameterized.TestCase):
 
 
 class KerasTest(parameterized.TestCase):
-    @parameterized.parameters(
+    @some_of(
         {"compression": None},
-        {"compression": None, "synchronous": True},
-        {"compression": tf_gc.ThreeLC()},
         {"compression": tf_gc.ThreeLC(), "synchronous": True},
         {"compression": tf_gc.ThreeLC(units="gradient")},
-        {"compression": tf_gc.ThreeLC(units="gradient"), "synchronous": True},
         {"compression": tf_gc.THC(), "synchronous": True},
+        {"compression": None, "synchronous": True},
+        {"compression": tf_gc.ThreeLC()},
+        {"compression": tf_gc.ThreeLC(units="gradient"), "synchronous": True},
         {"compression": tf_gc.Int8()},
+        count=4,
     )
     def test_a_keras_3_model_learns_in_a_loop(self, **kwargs):
         result = shared_cluster(2).run(programs.keras3_loop, 200, **kwargs)
