@@ -182,9 +182,9 @@ void Mailbox::Expect(int peer, const Header& header, int64_t max_size) {
   const bool has_stamp =
       is_measured && measurement_ == LinkMeasurement::kBandwidth;
   // An opening may have to wait for its sender. What follows a stamp has not.
-  const auto clock = std::make_shared<TransferClock>(
-      has_stamp ? monitor_ : nullptr, /*is_asked_for=*/false);
+  std::shared_ptr<TransferClock> clock;
   if (has_stamp) {
+    clock = std::make_shared<TransferClock>(monitor_, /*is_asked_for=*/false);
     ReceiveMeasurement(peer, tag, nullptr, [clock] { clock->Begin(); });
   }
   ReceivePart(peer, tag, opening, clock,
