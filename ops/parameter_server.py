@@ -327,8 +327,9 @@ def encode_push(
         used at first; before, gradients travel as float32.
       sparse_ids: list of ints, the variables of `sparse_indices`.
       sparse_shapes: list of their shapes, fully defined.
-      row_bits: int, 0 where sparse gradients travel as they are. Else rows of one
-        index are added up, and packed, as in `pack_rows`: 2, 3, 4, 5, 8 or 32.
+      row_bits: int, 0 where sparse gradients travel as they are, but with no more rows
+        than the variable has. Else rows of one index are added up, and packed, as in
+        `pack_rows`: 2, 3, 4, 5, 8 or 32.
       row_start_step: int, how many updates the model has seen when fewer bits than
         32 are used at first.
       row_seed: int, of what is drawn for fewer bits.

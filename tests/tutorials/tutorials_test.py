@@ -105,8 +105,11 @@ class TutorialsTest(parameterized.TestCase):
         )
         self.assertAlmostEqual(exact["accuracy"], packed["accuracy"], delta=0.02)
         self.assertEqual(exact["updates"], packed["updates"])
-        # Of seven words most come several times in a batch.
-        self.assertGreater(exact["bytes_pushed"], 10 * packed["bytes_pushed"])
+        # Rows are added up in both pushes, as a batch has more than the table. The network behind
+        # it has as many values as a row, and is not compressed.
+        network = packed["updates"] * 16384 * 4
+        table, packed_table = (found["bytes_pushed"] - network for found in (exact, packed))
+        self.assertGreater(table, 3.9 * packed_table)
         print(program, exact, packed)
 
 
