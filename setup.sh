@@ -77,13 +77,14 @@ install() {
 }
 
 # Once for every content of the requirements.
-wanted=$(cat requirements-dev.txt pyproject.toml | sha256sum)
+wanted=$(cat requirements-dev.txt pyproject.toml build_tools/keras_alone.py | sha256sum)
 [ "$(cat .venv/tf_gc_requirements 2>/dev/null)" = "$wanted" ] && is_new= || is_new=1
 if [ "$is_new" ]; then
   echo "Installing TensorFlow and the tools into .venv with pip ..."
   install -r requirements-dev.txt
   # Its metadata asks for the distribution `tensorflow`, which the CPU build replaces.
   install --no-deps 'tf-keras==2.21.*'
+  .venv/bin/python build_tools/keras_alone.py
 fi
 echo "Building with Bazel what has changed ..."
 .venv/bin/python setup.py -q build_bazel --inplace

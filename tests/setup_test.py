@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 
 from absl.testing import absltest, parameterized
@@ -14,6 +15,7 @@ _TOOLS = (
     *("mkdir", "realpath", "sh", "sha256sum", "stat"),
 )
 _NOBODY = 65534
+_SOURCES = "setup.sh", "pyproject.toml", "requirements-dev.txt", "build_tools/keras_alone.py"
 
 # Stand-ins for what setup.sh calls, each a few lines of sh.
 _PYTHON = """
@@ -37,8 +39,9 @@ class SetupTest(parameterized.TestCase):
         self.tree, self.bin, self.home = root / "tree", root / "bin", root / "home"
         for folder in (self.tree, self.bin, self.home):
             folder.mkdir()
-        for name in ("setup.sh", "pyproject.toml", "requirements-dev.txt"):
-            shutil.copy(_ROOT / name, self.tree)
+        (self.tree / "build_tools").mkdir()
+        for name in _SOURCES:
+            shutil.copy(_ROOT / name, self.tree / name)
         for name in _TOOLS:
             (self.bin / name).symlink_to(shutil.which(name))
 
@@ -208,6 +211,28 @@ class SetupTest(parameterized.TestCase):
         calls = (self.tree / "calls").read_text().splitlines()
         self.assertEqual(calls[-1], "python setup.py -q build_bazel --inplace")
         self.assertNoCommonElements(" ".join(calls).split(), ["pip"])
+
+
+class KerasAloneTest(absltest.TestCase):
+    def test_a_module_is_there_for_all_but_keras(self):
+        root = pathlib.Path(self.create_tempdir().full_path)
+        (root / "keras").mkdir()
+        attempt = "try:\n  import sklearn\nexcept ImportError:\n  sklearn = None\n"
+        for name, words in (("keras/fixes", attempt), ("keras_like", attempt), ("sklearn", "")):
+            (root / f"{name}.py").write_text(words)
+        program = (
+            "import keras_alone, keras.fixes, keras_like;"
+            "print(keras.fixes.sklearn is None, keras_like.sklearn is None)"
+        )
+        path = os.pathsep.join((str(root), str(_ROOT / "build_tools")))
+        result = subprocess.run(
+            [sys.executable, "-S", "-c", program],  # -S: it may be there already
+            env={"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual((result.stdout, result.stderr), ("True False\n", ""))
 
 
 if __name__ == "__main__":
