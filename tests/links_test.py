@@ -306,11 +306,18 @@ class LinkEstimatorTest(parameterized.TestCase):
     def test_arrivals_that_seem_quick_or_were_held_up_count_little(self):
         estimator = self.after_probe(1e-3, 1e8)
         for seed in range(20):
-            arrivals = _arrivals([50_000] * 8, 1e8)
-            others = np.random.default_rng(seed).choice(8, 4, replace=False)
-            arrivals[others, 1] *= [0.01, 0.1, 0.3, 100]
+            arrivals = _arrivals([50_000] * 6, 1e8)
+            others = np.random.default_rng(seed).choice(6, 4, replace=False)
+            arrivals[others, 1] *= [0.01, 2, 3, 100]
             estimator.add(arrivals)
             self.check(estimator.network, 1e-3, 1e8, tolerance=0.01)
+
+    def test_an_arrival_of_three_messages_tells_the_bandwidth(self):
+        (arrival,) = _arrivals([150_000], 1e7)
+        for messages, bandwidth in (2, 1e8), (3, 1e7):
+            estimator = self.after_probe(1e-3, 1e8)
+            estimator.add([[*arrival[:2], messages, 0]])
+            self.assertAlmostEqual(estimator.network.bandwidth / bandwidth, 1, delta=0.01)
 
     def test_arrivals_that_take_no_time_tell_how_fast_a_link_is_at_least(self):
         estimator = self.after_probe(1e-3, 1e8)

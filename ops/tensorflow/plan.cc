@@ -7,9 +7,9 @@
 namespace tf_gc {
 namespace {
 
-// Of how many steps one measures links where it is wanted, and else: a second
-// transfer for some messages is a good part of a small step.
-constexpr int kWantedStepsPerMeasurement = 4, kStepsPerMeasurement = 16;
+// Of how many steps one measures links, unless it is wanted more often: a
+// second transfer for some messages is a good part of a small step.
+constexpr int kStepsPerMeasurement = 16;
 
 constexpr int64_t kFirstVersion = 1;
 
@@ -55,10 +55,9 @@ Plan::Step Plan::Follow(int64_t step, double now,
   Step result;
   result.ratio = decision_.ratio;
   const bool is_open = !decision_.is_settled;
+  const bool is_first = std::exchange(has_changed_, false);
   result.measures_links =
-      step % (decision_.measures_links ? kWantedStepsPerMeasurement
-                                       : kStepsPerMeasurement) ==
-      0;
+      decision_.measures_links ? is_first : step % kStepsPerMeasurement == 0;
   for (int b = 0; b < buckets(); ++b) {
     const int choice = decision_.choices[b];
     const SystemTraits& system = systems_[choice];
@@ -111,6 +110,7 @@ absl::Status Plan::Change(int64_t step, PlanDecision decision) {
   }
   decision_ = std::move(decision);
   decided_at_ = step;
+  has_changed_ = true;
   return absl::OkStatus();
 }
 

@@ -51,7 +51,7 @@ struct PlanDecision {
   bool is_restored = false;
   bool is_settled = false;
   bool wants_gain = false;
-  bool measures_links = true;  // in many steps
+  bool measures_links = true;  // in the first step after each report
   float ratio = 1;
   std::vector<int> choices;  // of each bucket
 };
@@ -105,6 +105,7 @@ class Plan : public tensorflow::ResourceBase {
   StepTimes times_;
   PlanDecision decision_;
   int64_t decided_at_ = 0;
+  bool has_changed_ = false;  // since the last step
   int64_t second_moments_used_at_ = -1;
   int64_t kept_ = 0;  // of the timeline, after this plan's last step
   std::vector<int64_t> residuals_versions_;

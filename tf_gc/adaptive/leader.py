@@ -53,7 +53,7 @@ class Decision(NamedTuple):
       is_restored: whether residuals were restored on any worker.
       is_settled: whether no plan is being tried, nor likely to be soon.
       wants_gain: whether gains are to be measured in the step of the next reports.
-      measures_links: whether links are to be measured often.
+      measures_links: whether links are to be measured in the first step after each report.
       ratio: of systems without one of their own.
     """
 

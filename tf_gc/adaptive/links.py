@@ -26,8 +26,10 @@ _TOLD, _TOLD_BY_FEW, _TOLD_BY_MANY = 0.25, 0.75, 0.05
 _WINDOW = 24
 # This part of the samples takes less than the estimate.
 _QUANTILE = 0.2
-# So many of the latest arrivals count, and of the samples beside them that tell the latency.
-_LATEST = 8
+# So many of the latest arrivals count, and of the samples beside them that tell the latency. This
+# part of the arrivals' bytes comes faster than the estimate.
+_ARRIVALS, _SHORT_ONES = 6, 8
+_FASTER = 0.25
 # On a busy machine the times of arrivals, which few bytes begin and many end, are known to so much.
 _TICK = 1e-3
 # Sizes that differ by a smaller factor are one.
@@ -55,13 +57,13 @@ class LinkEstimator:
     would consist mostly of bytes: it is then what they tell, or bounded by that.
 
     Arrivals, samples of more than 1 KiB whose time begins with their first bytes, have no latency
-    in it. As soon as there are three the latest 8 tell the bandwidth, by least absolute deviations
-    from
+    in it. As soon as they are of three messages the latest 6 tell the bandwidth, as the line
 
         seconds = 8 b / bandwidth
 
-    so that neither some whose first bytes were seen late nor some that were held up count for much.
-    Where they last less than a millisecond they show how high it is at least. From then on samples
+    that a quarter of their bytes are below. So neither some whose first bytes were seen late count
+    for much, nor the more that were held up, as by what their sender sends to others. Where they
+    last less than a millisecond they show how high the bandwidth is at least. From then on samples
     of 256 KiB or more that were asked for count as arrivals, less two latencies, if they take twice
     as long as these, and the latest 8 of at most 14.6 KB tell the latency.
 
@@ -76,9 +78,9 @@ class LinkEstimator:
 
     def __init__(self) -> None:
         self.network: Network | None = None
-        # Of bytes and seconds.
+        # Of bytes and seconds; arrivals have a number of messages, too.
         self._samples = collections.deque(maxlen=_WINDOW)
-        self._arrivals = collections.deque(maxlen=_LATEST)
+        self._arrivals = collections.deque(maxlen=_ARRIVALS)
         # Of short samples and of others: how they deviate, -1, 0 or 1, and how many in a row.
         self._rows = {}
 
@@ -86,8 +88,8 @@ class LinkEstimator:
         """Takes samples, the oldest first.
 
         Args:
-          samples: rows of bytes and seconds; none, or as many as there are. In a fourth column 0
-            says that it is an arrival, whatever the third one is.
+          samples: rows of bytes and seconds; none, or as many as there are. A third column has the
+            number of messages, 1 by default. In a fourth one 0 says that it is an arrival.
 
         Raises:
           ValueError: bytes are negative, seconds not above 0, or one of them is not finite.
@@ -97,7 +99,9 @@ class LinkEstimator:
             return
         if samples.ndim != 2 or samples.shape[1] < 2:
             raise ValueError(f"samples must have the shape [n, 2 or more], got {samples.shape}")
-        is_asked_for = samples[:, 3] != 0 if samples.shape[1] > 3 else np.ones(len(samples), bool)
+        ones = np.ones(len(samples))
+        messages = samples[:, 2] if samples.shape[1] > 2 else ones
+        is_asked_for = samples[:, 3] if samples.shape[1] > 3 else ones
         samples = samples[:, :2]
         is_right = np.isfinite(samples).all(axis=1) & (samples[:, 0] >= 0) & (samples[:, 1] > 0)
         if not is_right.all():
@@ -106,10 +110,10 @@ class LinkEstimator:
                 "samples must be finite, with bytes of at least 0 and seconds above 0, got "
                 f"{size:g} bytes in {seconds:g} s"
             )
-        for (size, seconds), is_arrival in zip(samples, ~is_asked_for, strict=True):
-            if is_arrival:
+        for (size, seconds), count, is_asked in zip(samples, messages, is_asked_for, strict=True):
+            if not is_asked:
                 if size > _SHORT:
-                    self._arrivals.append((size, seconds))
+                    self._arrivals.append((size, seconds, count))
                 continue
             self._samples.append((size, seconds))
             length = self._deviates(size, seconds)
@@ -118,7 +122,7 @@ class LinkEstimator:
             elif self.network and self._arrivals and size >= _LONG:
                 wait = 2 * self.network.latency
                 if seconds > 2 * wait:
-                    self._arrivals.append((size, seconds - wait))
+                    self._arrivals.append((size, seconds - wait, 1))
         if self._samples:
             self._fit()
 
@@ -157,8 +161,9 @@ class LinkEstimator:
         if self.network is None:
             self.network = _first_fit(sizes, seconds)
             return
-        if len(self._arrivals) >= _ENOUGH:
-            self.network = _fit_arrivals(sizes, seconds, *np.array(self._arrivals).T, self.network)
+        arrived, took, messages = np.reshape(self._arrivals, (-1, 3)).T
+        if messages.sum() >= _ENOUGH:
+            self.network = _fit_arrivals(sizes, seconds, arrived, took, self.network)
             return
         few = sizes > _SPREAD * np.sort(sizes)[-_ENOUGH:][0]
         self.network = _fit(sizes[~few], seconds[~few], self.network)
@@ -210,11 +215,11 @@ def _fit(sizes, seconds, known):
 def _fit_arrivals(sizes, seconds, arrived, took, known):
     """Returns the network of samples that were asked for, and of arrivals."""
     slopes = np.maximum(took, _TICK) / arrived
-    middle = _weighted_median(slopes, arrived)
-    slope = slopes[middle]
-    if took[middle] < _TICK:
+    told = _weighted_quantile(slopes, arrived, _FASTER)
+    slope = slopes[told]
+    if took[told] < _TICK:
         slope = min(slope, 8 / known.bandwidth)
-    few = np.flatnonzero(sizes <= _FIRST_WINDOW)[-_LATEST:]
+    few = np.flatnonzero(sizes <= _FIRST_WINDOW)[-_SHORT_ONES:]
     wait = _quantile(seconds[few] - slope * sizes[few]) if few.size else 2 * known.latency
     return _network(wait, slope)
 
@@ -275,11 +280,11 @@ def theil_sen(x: np.ndarray, y: np.ndarray) -> float:
     distances = x[second] - x[first]
     first, second, distances = (a[distances != 0] for a in (first, second, distances))
     slopes = (y[second] - y[first]) / distances
-    return slopes[_weighted_median(slopes, np.abs(distances))]
+    return slopes[_weighted_quantile(slopes, np.abs(distances), 0.5)]
 
 
-def _weighted_median(values, weights):
+def _weighted_quantile(values, weights, part):
     """Returns which one it is."""
     order = np.argsort(values)
     weights = np.cumsum(weights[order])
-    return order[np.searchsorted(weights, weights[-1] / 2)]
+    return order[np.searchsorted(weights, part * weights[-1])]
