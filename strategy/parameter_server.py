@@ -71,7 +71,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
       aggregation_fraction: the part of `replicas_to_aggregate` that closes a
         round, in (0, 1]; less than 1 leaves stragglers behind.
       max_staleness: if not synchronous, a push that was computed on a model that
-        is more versions old is dropped; None for no limit.
+        is more versions old is dropped; None for no limit. What training steps write
+        by themselves makes no push older.
       updates_per_version: if not synchronous, how many updates are published
         together. More of them cost fewer bytes and less encoding, and make models
         older. None: each update, unless some are made while a version is encoded;

@@ -284,7 +284,10 @@ class PushAndPullTest(parameterized.TestCase):
         self.assertEqual(published, [True] * 2)
 
     @parameterized.parameters(
-        {}, {"synchronous": True, "replicas_to_aggregate": 1}, {"synchronous": True}
+        {},
+        {"max_staleness": 0},
+        {"synchronous": True, "replicas_to_aggregate": 1},
+        {"synchronous": True},
     )
     def test_a_step_sees_what_it_writes_and_its_push_counts(self, **kwargs):
         seen, values, dropped, updates = shared_cluster(1).run(programs.write_in_steps, 3, **kwargs)

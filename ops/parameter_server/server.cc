@@ -257,6 +257,7 @@ absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
   const uint64_t encoding_micros = clock_() - begin_micros;
   next_version_micros_ = begin_micros + kVersionFactor * encoding_micros;
   model_.Publish(changes, step_ - updates_due_);
+  AgePushes();
   for (auto& [number, channel] : channels_) EndRound(channel.get());
   return absl::OkStatus();
 }
@@ -458,10 +459,8 @@ bool Server::Admit(const Push& push, bool master, Channel* channel,
     AdmitToRound(push, master, channel, answer);
     if (answer->accepted) pushes.counted.insert(sequence);
   } else {
-    const int64_t staleness = model_.version() - push.version;
     answer->accepted = answer->ready =
-        (options_.max_staleness < 0 || staleness <= options_.max_staleness) &&
-        HasScales(push.entries);
+        !IsTooOld(push) && HasScales(push.entries);
     if (answer->accepted) channel->round->AddNorms(push.entries);
   }
   ++(answer->accepted ? pushes_accepted_ : pushes_dropped_);
@@ -504,6 +503,22 @@ std::shared_ptr<Server::Channel> Server::FindChannel(uint32_t channel) {
   std::shared_ptr<Channel>& found = channels_[channel];
   if (found == nullptr) found = std::make_shared<Channel>(&pool_);
   return found;
+}
+
+bool Server::IsTooOld(const Push& push) const {
+  if (options_.max_staleness < 0) return false;
+  const auto newer = std::upper_bound(aging_versions_.begin(),
+                                      aging_versions_.end(), push.version);
+  return aging_versions_.end() - newer > options_.max_staleness;
+}
+
+// Notes that the newest version makes pushes that were computed before older.
+void Server::AgePushes() {
+  if (options_.max_staleness < 0) return;
+  if (static_cast<int64_t>(aging_versions_.size()) > options_.max_staleness) {
+    aging_versions_.pop_front();
+  }
+  aging_versions_.push_back(model_.version());
 }
 
 bool Server::IsFresh(const Push& push, const Channel& channel) const {
@@ -730,6 +745,7 @@ absl::Status Server::PublishWhole(const std::vector<uint32_t>& ids,
     std::lock_guard<std::mutex> lock(mutex_);
     model_.PublishWhole(values);
     messages_.clear();
+    if (!outdated.empty()) AgePushes();
     for (const uint32_t id : outdated) {
       const auto found = variables_.find(id);
       if (found != variables_.end()) found->second.since = model_.version();

@@ -436,6 +436,16 @@ TEST(ServerTest, AsynchronousPushesMayBeStaleToABound) {
   }
 }
 
+TEST(ServerTest, WhatStepsWriteMakesNoPushStale) {
+  Fixture fixture(OneVariable(), Asynchronous(0));
+  Buffer push = fixture.MakeWorker().Push({{1, 2}});
+  for (int i = 0; i < 3; ++i) fixture.PublishFromAStep({1});
+  EXPECT_TRUE(Accumulate(push, fixture.server()).accepted);
+  fixture.PublishWhole({1});
+  push = Again(push);
+  EXPECT_FALSE(Accumulate(push, fixture.server()).accepted);
+}
+
 TEST(ServerTest, AsynchronousVersionsAreMadeOnDemand) {
   Fixture fixture(OneVariable(), Asynchronous(-1, /*updates=*/2));
   fixture.Set(1, {3, 4});
