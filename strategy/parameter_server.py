@@ -156,7 +156,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     @property
     def traffic(self) -> ServerTraffic:
         """What all workers have exchanged with the servers so far."""
-        return total_traffic(server.traffic() for server in self._servers.values())
+        return total_traffic(server.traffic() for server in list(self._servers.values()))
 
     def expects_second_moment(self, variable: tf.Variable) -> bool:
         """Whether pushed gradients of a variable are not for an optimizer to square."""

@@ -4,6 +4,7 @@ Every function makes a strategy of its own on the same cluster, and returns plai
 """
 
 import collections
+import concurrent.futures
 import functools
 import gc
 import importlib
@@ -802,6 +803,56 @@ class OwnUpdateLoop(Loop):
         optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
         pairs = list(zip(gradients, self.variables, strict=True))
         self.strategy.run(lambda: optimizer.apply_gradients(pairs))
+
+
+def traffic_while(name):
+    """Makes a second variable, and has the first one go, while another thread reads the traffic.
+
+    Args:
+      name: of the op after which it reads.
+
+    Returns:
+      The names in the traffic then.
+    """
+    strategy = make_strategy(compression=tf_gc.Policy())
+    with strategy.scope():
+        gone = tf.Variable(tf.zeros(_SHAPE), name="gone")
+        op, read = getattr(ops, name), []
+
+        def and_read(*args, **kwargs):
+            result = op(*args, **kwargs)
+            read.append(reader.submit(lambda: strategy.traffic.variables))
+            # It may have to wait for what comes after the op.
+            concurrent.futures.wait(read, timeout=1.0)
+            return result
+
+        with (
+            concurrent.futures.ThreadPoolExecutor(1) as reader,
+            mock.patch.object(ops, name, and_read),
+        ):
+            del gone
+            gc.collect()
+            made = tf.Variable(tf.zeros(_SHAPE), name="made")
+    del made
+    return [[variable.name for variable in future.result()] for future in read]
+
+
+def traffic_while_a_server_gets_its_first_variable():
+    """Returns how many variables are in the traffic that is being read then."""
+    strategy = make_strategy(compression=tf_gc.Policy())
+    traffic, variables = ServerVariables.traffic, []
+
+    def make_a_variable():
+        with strategy.scope():
+            variables.append(tf.Variable(tf.zeros(_SHAPE)))
+
+    def traffic_and_a_variable(server):
+        make_a_variable()
+        return traffic(server)
+
+    make_a_variable()
+    with mock.patch.object(ServerVariables, "traffic", traffic_and_a_variable):
+        return len(strategy.traffic.variables)
 
 
 def update_in_a_step(**kwargs):

@@ -530,6 +530,17 @@ class SynchronousTest(parameterized.TestCase):
         )
         self.assertEqual((known, saved), (1, ["variable_0"]))
 
+    @parameterized.parameters("add_variable", "forget_variables")
+    def test_another_thread_may_read_the_traffic_while_variables_come_and_go(self, op):
+        [names] = shared_cluster(1).run(programs.traffic_while, op)
+        self.assertIn("gone", names)
+
+    def test_the_traffic_may_be_read_while_a_server_gets_its_first_variable(self):
+        variables = shared_cluster(1, 2).run(
+            programs.traffic_while_a_server_gets_its_first_variable
+        )
+        self.assertEqual(variables, 1)
+
     def test_a_model_that_is_made_anew_has_the_names_of_the_one_that_is_gone(self):
         names = shared_cluster(1).run(programs.names_of_models_in_turn, 2)
         self.assertEqual(names, [["variable_0"], ["variable_0"], []])
