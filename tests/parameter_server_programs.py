@@ -1014,6 +1014,61 @@ def keras3_loop(steps, dtype_policy="float32", **kwargs):
     }
 
 
+def metric_of_steps_at_once(package, steps, in_run=True, **kwargs):
+    """Takes steps that add ones to a mean, of which all have begun before any has one to add.
+
+    Returns the mean's total and count.
+    """
+    strategy = make_strategy(**kwargs)
+    with strategy.scope():
+        metric = importlib.import_module(package).metrics.Mean()
+
+    def update():
+        with tf.control_dependencies([_wait(0.5)]):
+            values = tf.identity(tf.ones([4]))
+        metric.update_state(values)
+
+    step = tf.function((lambda: strategy.run(update)) if in_run else update)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    for _ in range(steps):
+        coordinator.schedule(step)
+    coordinator.join()
+    return [float(variable.numpy()) for variable in metric.variables]
+
+
+class CountingLayer(keras.layers.Layer):
+    """Counts its calls in each of two values."""
+
+    def build(self, input_shape):
+        self.calls = self.add_weight(shape=(2,), initializer="zeros", trainable=False)
+
+    def call(self, inputs):
+        self.calls.assign_add(1.0)
+        return inputs
+
+
+def counts_of_a_layer(steps, **kwargs):
+    """Calls a layer of mixed precision in steps, as it is and then without state; returns both."""
+    strategy = make_strategy(**kwargs)
+    with strategy.scope():
+        layer = CountingLayer(dtype="mixed_bfloat16")
+        layer.build((1,))
+
+    @tf.function
+    def step():
+        def replica_step():
+            layer(tf.ones([1]))
+            state = layer.non_trainable_variables
+            _, [calls] = layer.stateless_call([], [tf.fill([2], 7.0)] * len(state), tf.ones([1]))
+            return calls
+
+        return strategy.run(replica_step)
+
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    without_state = [coordinator.schedule(step).fetch().tolist() for _ in range(steps)]
+    return layer.calls.numpy().tolist(), without_state
+
+
 def saved_model(package, directory):
     """All bytes of a trained model that is saved and exported, and what loaded ones predict."""
     package = importlib.import_module(package)

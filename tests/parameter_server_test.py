@@ -884,6 +884,25 @@ class KerasTest(parameterized.TestCase):
         if kwargs["compression"] or kwargs.get("synchronous"):
             self.assertEqual(result["iterations"], result["traffic"]["updates"])
 
+    @parameterized.parameters(
+        {"package": "keras"},
+        {"package": "keras", "in_run": False},
+        {"package": "keras", "synchronous": True},
+        {"package": "tf_keras"},
+    )
+    def test_a_metric_has_what_workers_add_at_the_same_time(self, **kwargs):
+        total_and_count = shared_cluster(3).run(
+            programs.metric_of_steps_at_once, steps=6, compression=tf_gc.Policy(), **kwargs
+        )
+        self.assertEqual(total_and_count, [24, 24])
+
+    def test_a_layer_of_keras_3_adds_in_its_own_type_and_without_state_to_nothing(self):
+        calls, without_state = shared_cluster(1).run(
+            programs.counts_of_a_layer, 3, compression=tf_gc.Policy()
+        )
+        self.assertEqual(calls, [3, 3])
+        self.assertEqual(without_state, [[8, 8]] * 3)
+
     @parameterized.parameters("keras", "tf_keras")
     def test_a_saved_model_has_no_trace_of_compression(self, package):
         directory = self.create_tempdir().full_path
@@ -998,6 +1017,12 @@ class ReplicasTest(parameterized.TestCase):
     def test_a_write_from_outside_reaches_the_workers(self, write):
         _, written, after, _ = _run_on_replicas(1, programs.write_from_outside, write)
         np.testing.assert_array_equal(after[0], written)
+
+    def test_a_metric_has_the_sum_of_the_replicas(self):
+        total_and_count = _run_on_replicas(
+            *(1, programs.metric_of_steps_at_once, "keras"), steps=2, compression=tf_gc.Policy()
+        )
+        self.assertEqual(total_and_count, [16, 16])
 
     def test_a_step_may_write(self):
         self.assertEqual(_run_on_replicas(1, programs.write_on_replicas, 3), 6)
