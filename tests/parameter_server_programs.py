@@ -588,6 +588,40 @@ def pushes_that_get_no_answer(pushes, has_arrived, **kwargs):
     return loop.values[0], loop.strategy.residuals.total("variable_0").numpy(), failed
 
 
+def push_to_a_server_without_memory(directory, **kwargs):
+    """Pushes when there is a file "limited", and again when there is a file "unlimited".
+
+    After the first push it makes a file "refused".
+
+    Returns:
+      The first push's error, and by how much the variable and the residual miss both gradients.
+    """
+    directory, shape = pathlib.Path(directory), (4096, 4096)
+    gradients = [gaussian(step, shape) for step in range(2)]
+    loop = Loop((shape,), **kwargs)
+
+    def read():
+        with tf.GradientTape():
+            return tf.reduce_sum(loop.variables[0])
+
+    # The whole model is pulled now, so that the push is what the server has no memory for.
+    loop.coordinator.schedule(tf.function(lambda: loop.strategy.run(read))).fetch()
+    (directory / "started").touch()
+    wait_until((directory / "limited").exists, "the server has no more memory")
+    error = None
+    try:
+        loop.push(gradients[:1], delay=None)
+        loop.coordinator.join()
+    except tf.errors.ResourceExhaustedError as refused:
+        error = str(refused)
+    finally:
+        (directory / "refused").touch()
+    wait_until((directory / "unlimited").exists, "the server has memory again")
+    loop.push_all([gradients[1:]])
+    residual = loop.strategy.residuals.total("variable_0").numpy()
+    return error, float(np.abs(residual - loop.values[0] - sum(gradients)).max())
+
+
 def strategies_in_turn():
     """Returns whether what a strategy has had on its server is there when the next one is made."""
     loop = Loop(compression=tf_gc.ThreeLC())

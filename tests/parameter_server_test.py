@@ -1,8 +1,10 @@
 """The parameter-server strategy on real clusters."""
 
 import collections
+import contextlib
 import math
 import pathlib
+import resource
 import tempfile
 import unittest
 
@@ -1044,6 +1046,18 @@ def _run_on_replicas(workers, *args, **kwargs):
     return cluster.run(programs.with_two_replicas, *args, **kwargs)
 
 
+@contextlib.contextmanager
+def _without_memory(pid):
+    """Leaves a process little more address space than it has, in a context."""
+    before = resource.prlimit(pid, resource.RLIMIT_AS)
+    limit = psutil.Process(pid).memory_info().vms + (1 << 25)
+    resource.prlimit(pid, resource.RLIMIT_AS, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_AS, before)
+
+
 class FailureTest(parameterized.TestCase):
     """Processes that die or stop while others train."""
 
@@ -1163,6 +1177,24 @@ class FailureTest(parameterized.TestCase):
         self.assertGreaterEqual(begun, 40)
         self.assertLen(epochs, 1)
         self.assertGreater(epochs[0]["accuracy"], 0.75)
+
+    @parameterized.parameters({}, {"synchronous": True})
+    def test_a_server_without_memory_for_a_push_says_so_and_nothing_is_lost(self, **kwargs):
+        with server_clusters.ServerCluster(1) as cluster:
+            cluster.begin(
+                programs.push_to_a_server_without_memory,
+                str(self._directory),
+                compression=tf_gc.ThreeLC(),
+                **kwargs,
+            )
+            self._wait_for_start()
+            with _without_memory(cluster.pids["ps", 0]):
+                (self._directory / "limited").touch()
+                wait_until((self._directory / "refused").exists, "the push has ended")
+            (self._directory / "unlimited").touch()
+            error, lost = cluster.result()
+        self.assertIn("use more servers, or machines with more memory", error)
+        self.assertLess(lost, 1e-3)
 
     def test_a_server_without_tf_gc_is_named(self):
         with (

@@ -152,7 +152,8 @@ class Server : public tensorflow::ResourceBase {
   // ---- Pushes
 
   // Every push belongs to a channel, which has rounds of its own: that of one
-  // of several optimizers.
+  // of several optimizers. Where there is no memory for what is done with it,
+  // that is ResourceExhausted, and the push does not count.
 
   // Counts a push once, however often it comes. In rounds only a `master` among
   // several servers says that a sender is ready.
