@@ -107,8 +107,8 @@ def parameter_server(
       synchronous: bool, whether pushes are collected in rounds, of which each
         makes one update. Otherwise every push makes one.
       pushes_per_round: int, how many pushes make a round.
-      max_staleness: int, asynchronously: how many versions behind a push may be;
-        negative for any number.
+      max_staleness: int, asynchronously: how many versions behind a push may be,
+        without those of what training steps have written; negative for any number.
       updates_per_version: int, asynchronously: how many updates make a version. 0:
         four times as many as were made while the last version was encoded, or as come
         in four times the time that this took; at least 1.

@@ -12,7 +12,8 @@ With parameter servers, optimizers as a whole run on the servers, for each updat
 once: there the call that applies gradients is replaced by one that pushes them.
 
 There, too, variables are told apart by their names, which in Keras 3 are paths that TensorFlow's
-variables do not know.
+variables do not know. And several workers add to one variable, of a metric or an optimizer, which
+Keras 3 reads and then writes.
 
 Keras 3's loss scaling looks at the gradients before they are reduced: a worker
 that finds its own finite would go on to the reduction alone, and wait for ever.
@@ -476,12 +477,16 @@ def _is_pushed():
 
 
 def _add_at_once(assign_add):
-    """Keras 3 reads and writes, and would lose what another worker's update adds in between."""
+    """Keras 3 reads and writes, and would lose what another worker adds in between."""
 
     def add(variable, value):
-        if not worker_step.in_update():
+        from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+        has_servers = hasattr(tf.distribute.get_strategy(), "push_gradients")
+        if not has_servers or in_stateless_scope():
             return assign_add(variable, value)
-        variable.value.assign_add(tf.cast(value, variable.dtype))
+        stored = variable._value  # variable.value may be cast
+        stored.assign_add(tf.broadcast_to(tf.cast(value, stored.dtype), stored.shape))
         return variable
 
     return add
@@ -639,7 +644,7 @@ _SEAMS = (
         "_initialize",
         _with_path,
     ),
-    (  # Keras 3.8 to 3.15
+    (  # Keras 3.8 to 3.15; used: _value, in_stateless_scope
         "keras.src.backend.common.variables",
         "Variable",
         "assign_add",

@@ -71,7 +71,8 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
       aggregation_fraction: the part of `replicas_to_aggregate` that closes a
         round, in (0, 1]; less than 1 leaves stragglers behind.
       max_staleness: if not synchronous, a push that was computed on a model that
-        is more versions old is dropped; None for no limit.
+        is more versions old is dropped; None for no limit. What training steps write
+        by themselves makes no push older.
       updates_per_version: if not synchronous, how many updates are published
         together. More of them cost fewer bytes and less encoding, and make models
         older. None: each update, unless some are made while a version is encoded;
@@ -155,7 +156,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     @property
     def traffic(self) -> ServerTraffic:
         """What all workers have exchanged with the servers so far."""
-        return total_traffic(server.traffic() for server in self._servers.values())
+        return total_traffic(server.traffic() for server in list(self._servers.values()))
 
     def expects_second_moment(self, variable: tf.Variable) -> bool:
         """Whether pushed gradients of a variable are not for an optimizer to square."""

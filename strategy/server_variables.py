@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import itertools
+import threading
 import weakref
 
 import tensorflow as tf
@@ -67,6 +68,7 @@ class ServerVariables:
         self._channels = {}  # id of a variable -> those that it was pushed on
         self._dead = collections.deque()  # ids of variables that are gone
         self._retired = ()  # their traffic
+        self._lock = threading.Lock()  # held while the server knows other variables than this
         with tf.init_scope(), self.scope():
             self.handle = ops.parameter_server(
                 shared_name=self.name,
@@ -121,7 +123,7 @@ class ServerVariables:
             matrix = matrix_shape(shape)
             codecs = codecs.with_statistics(rows=matrix[0])
         entry = ServerVariable(id_, name, shape, compressor, codecs, matrix, is_pulled)
-        with tf.init_scope(), self.scope():
+        with self._lock, tf.init_scope(), self.scope():
             ops.add_variable(
                 self.handle,
                 variable.handle,
@@ -132,8 +134,8 @@ class ServerVariables:
                 pull=codecs.pull,
                 start_step=compressor.start_step,
             )
-        self._variables[id_] = entry
-        self._handles[id_] = variable.handle
+            self._variables[id_] = entry
+            self._handles[id_] = variable.handle
         # Not when the program ends, with half of TensorFlow gone.
         weakref.finalize(variable, self._dead.append, id_).atexit = False
         return entry
@@ -149,8 +151,12 @@ class ServerVariables:
           The ids of these variables, of which workers may have something, too.
         """
         ids = [self._dead.popleft() for _ in range(len(self._dead))]
-        if not ids:
-            return ids
+        if ids:
+            with self._lock:
+                self._forget(ids)
+        return ids
+
+    def _forget(self, ids):
         self._retired = by_name(self._retired + self._variable_traffic(ids, self._statistics()))
         # A channel goes with its last variable: the others' sums wait in its round.
         gone = set().union(*(self._channels.pop(id_, ()) for id_ in ids))
@@ -163,7 +169,6 @@ class ServerVariables:
         for id_ in ids:
             del self._variables[id_]
             del self._handles[id_]
-        return ids
 
     @property
     def has_schedules(self):
@@ -197,11 +202,11 @@ class ServerVariables:
             return model, worker_step.pull(self, model, ids)
 
     def traffic(self):
-        """Returns the `ServerTraffic` of this server."""
-        ids = list(self._variables)
-        statistics = self._statistics()  # once: all numbers are of one moment
+        """Returns the `ServerTraffic` of this server, to any thread."""
+        with self._lock:
+            statistics = self._statistics()  # once: all numbers are of one moment
+            variables = self._retired + self._variable_traffic(self._variables, statistics)
         totals = _totals(statistics)
-        variables = self._retired + self._variable_traffic(ids, statistics)
         counted = {key: value for key, value in totals.items() if key in _IN_TRAFFIC}
         return ServerTraffic(
             **counted,

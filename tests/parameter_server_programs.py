@@ -4,6 +4,7 @@ Every function makes a strategy of its own on the same cluster, and returns plai
 """
 
 import collections
+import concurrent.futures
 import functools
 import gc
 import importlib
@@ -587,6 +588,40 @@ def pushes_that_get_no_answer(pushes, has_arrived, **kwargs):
     return loop.values[0], loop.strategy.residuals.total("variable_0").numpy(), failed
 
 
+def push_to_a_server_without_memory(directory, **kwargs):
+    """Pushes when there is a file "limited", and again when there is a file "unlimited".
+
+    After the first push it makes a file "refused".
+
+    Returns:
+      The first push's error, and by how much the variable and the residual miss both gradients.
+    """
+    directory, shape = pathlib.Path(directory), (4096, 4096)
+    gradients = [gaussian(step, shape) for step in range(2)]
+    loop = Loop((shape,), **kwargs)
+
+    def read():
+        with tf.GradientTape():
+            return tf.reduce_sum(loop.variables[0])
+
+    # The whole model is pulled now, so that the push is what the server has no memory for.
+    loop.coordinator.schedule(tf.function(lambda: loop.strategy.run(read))).fetch()
+    (directory / "started").touch()
+    wait_until((directory / "limited").exists, "the server has no more memory")
+    error = None
+    try:
+        loop.push(gradients[:1], delay=None)
+        loop.coordinator.join()
+    except tf.errors.ResourceExhaustedError as refused:
+        error = str(refused)
+    finally:
+        (directory / "refused").touch()
+    wait_until((directory / "unlimited").exists, "the server has memory again")
+    loop.push_all([gradients[1:]])
+    residual = loop.strategy.residuals.total("variable_0").numpy()
+    return error, float(np.abs(residual - loop.values[0] - sum(gradients)).max())
+
+
 def strategies_in_turn():
     """Returns whether what a strategy has had on its server is there when the next one is made."""
     loop = Loop(compression=tf_gc.ThreeLC())
@@ -804,6 +839,56 @@ class OwnUpdateLoop(Loop):
         self.strategy.run(lambda: optimizer.apply_gradients(pairs))
 
 
+def traffic_while(name):
+    """Makes a second variable, and has the first one go, while another thread reads the traffic.
+
+    Args:
+      name: of the op after which it reads.
+
+    Returns:
+      The names in the traffic then.
+    """
+    strategy = make_strategy(compression=tf_gc.Policy())
+    with strategy.scope():
+        gone = tf.Variable(tf.zeros(_SHAPE), name="gone")
+        op, read = getattr(ops, name), []
+
+        def and_read(*args, **kwargs):
+            result = op(*args, **kwargs)
+            read.append(reader.submit(lambda: strategy.traffic.variables))
+            # It may have to wait for what comes after the op.
+            concurrent.futures.wait(read, timeout=1.0)
+            return result
+
+        with (
+            concurrent.futures.ThreadPoolExecutor(1) as reader,
+            mock.patch.object(ops, name, and_read),
+        ):
+            del gone
+            gc.collect()
+            made = tf.Variable(tf.zeros(_SHAPE), name="made")
+    del made
+    return [[variable.name for variable in future.result()] for future in read]
+
+
+def traffic_while_a_server_gets_its_first_variable():
+    """Returns how many variables are in the traffic that is being read then."""
+    strategy = make_strategy(compression=tf_gc.Policy())
+    traffic, variables = ServerVariables.traffic, []
+
+    def make_a_variable():
+        with strategy.scope():
+            variables.append(tf.Variable(tf.zeros(_SHAPE)))
+
+    def traffic_and_a_variable(server):
+        make_a_variable()
+        return traffic(server)
+
+    make_a_variable()
+    with mock.patch.object(ServerVariables, "traffic", traffic_and_a_variable):
+        return len(strategy.traffic.variables)
+
+
 def update_in_a_step(**kwargs):
     loop = OwnUpdateLoop(**kwargs)
     loop.push([gaussian(0)])
@@ -961,6 +1046,61 @@ def keras3_loop(steps, dtype_policy="float32", **kwargs):
         "iterations": int(optimizer.iterations.numpy()),
         "traffic": strategy.traffic.as_dict(),
     }
+
+
+def metric_of_steps_at_once(package, steps, in_run=True, **kwargs):
+    """Takes steps that add ones to a mean, of which all have begun before any has one to add.
+
+    Returns the mean's total and count.
+    """
+    strategy = make_strategy(**kwargs)
+    with strategy.scope():
+        metric = importlib.import_module(package).metrics.Mean()
+
+    def update():
+        with tf.control_dependencies([_wait(0.5)]):
+            values = tf.identity(tf.ones([4]))
+        metric.update_state(values)
+
+    step = tf.function((lambda: strategy.run(update)) if in_run else update)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    for _ in range(steps):
+        coordinator.schedule(step)
+    coordinator.join()
+    return [float(variable.numpy()) for variable in metric.variables]
+
+
+class CountingLayer(keras.layers.Layer):
+    """Counts its calls in each of two values."""
+
+    def build(self, input_shape):
+        self.calls = self.add_weight(shape=(2,), initializer="zeros", trainable=False)
+
+    def call(self, inputs):
+        self.calls.assign_add(1.0)
+        return inputs
+
+
+def counts_of_a_layer(steps, **kwargs):
+    """Calls a layer of mixed precision in steps, as it is and then without state; returns both."""
+    strategy = make_strategy(**kwargs)
+    with strategy.scope():
+        layer = CountingLayer(dtype="mixed_bfloat16")
+        layer.build((1,))
+
+    @tf.function
+    def step():
+        def replica_step():
+            layer(tf.ones([1]))
+            state = layer.non_trainable_variables
+            _, [calls] = layer.stateless_call([], [tf.fill([2], 7.0)] * len(state), tf.ones([1]))
+            return calls
+
+        return strategy.run(replica_step)
+
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    without_state = [coordinator.schedule(step).fetch().tolist() for _ in range(steps)]
+    return layer.calls.numpy().tolist(), without_state
 
 
 def saved_model(package, directory):

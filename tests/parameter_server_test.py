@@ -1,8 +1,10 @@
 """The parameter-server strategy on real clusters."""
 
 import collections
+import contextlib
 import math
 import pathlib
+import resource
 import tempfile
 import unittest
 
@@ -284,7 +286,10 @@ class PushAndPullTest(parameterized.TestCase):
         self.assertEqual(published, [True] * 2)
 
     @parameterized.parameters(
-        {}, {"synchronous": True, "replicas_to_aggregate": 1}, {"synchronous": True}
+        {},
+        {"max_staleness": 0},
+        {"synchronous": True, "replicas_to_aggregate": 1},
+        {"synchronous": True},
     )
     def test_a_step_sees_what_it_writes_and_its_push_counts(self, **kwargs):
         seen, values, dropped, updates = shared_cluster(1).run(programs.write_in_steps, 3, **kwargs)
@@ -526,6 +531,17 @@ class SynchronousTest(parameterized.TestCase):
             counted, [("variable_0", str(compressor), pushes * math.prod(shape)), exact]
         )
         self.assertEqual((known, saved), (1, ["variable_0"]))
+
+    @parameterized.parameters("add_variable", "forget_variables")
+    def test_another_thread_may_read_the_traffic_while_variables_come_and_go(self, op):
+        [names] = shared_cluster(1).run(programs.traffic_while, op)
+        self.assertIn("gone", names)
+
+    def test_the_traffic_may_be_read_while_a_server_gets_its_first_variable(self):
+        variables = shared_cluster(1, 2).run(
+            programs.traffic_while_a_server_gets_its_first_variable
+        )
+        self.assertEqual(variables, 1)
 
     def test_a_model_that_is_made_anew_has_the_names_of_the_one_that_is_gone(self):
         names = shared_cluster(1).run(programs.names_of_models_in_turn, 2)
@@ -870,6 +886,25 @@ class KerasTest(parameterized.TestCase):
         if kwargs["compression"] or kwargs.get("synchronous"):
             self.assertEqual(result["iterations"], result["traffic"]["updates"])
 
+    @parameterized.parameters(
+        {"package": "keras"},
+        {"package": "keras", "in_run": False},
+        {"package": "keras", "synchronous": True},
+        {"package": "tf_keras"},
+    )
+    def test_a_metric_has_what_workers_add_at_the_same_time(self, **kwargs):
+        total_and_count = shared_cluster(3).run(
+            programs.metric_of_steps_at_once, steps=6, compression=tf_gc.Policy(), **kwargs
+        )
+        self.assertEqual(total_and_count, [24, 24])
+
+    def test_a_layer_of_keras_3_adds_in_its_own_type_and_without_state_to_nothing(self):
+        calls, without_state = shared_cluster(1).run(
+            programs.counts_of_a_layer, 3, compression=tf_gc.Policy()
+        )
+        self.assertEqual(calls, [3, 3])
+        self.assertEqual(without_state, [[8, 8]] * 3)
+
     @parameterized.parameters("keras", "tf_keras")
     def test_a_saved_model_has_no_trace_of_compression(self, package):
         directory = self.create_tempdir().full_path
@@ -985,6 +1020,12 @@ class ReplicasTest(parameterized.TestCase):
         _, written, after, _ = _run_on_replicas(1, programs.write_from_outside, write)
         np.testing.assert_array_equal(after[0], written)
 
+    def test_a_metric_has_the_sum_of_the_replicas(self):
+        total_and_count = _run_on_replicas(
+            *(1, programs.metric_of_steps_at_once, "keras"), steps=2, compression=tf_gc.Policy()
+        )
+        self.assertEqual(total_and_count, [16, 16])
+
     def test_a_step_may_write(self):
         self.assertEqual(_run_on_replicas(1, programs.write_on_replicas, 3), 6)
 
@@ -1003,6 +1044,18 @@ class ReplicasTest(parameterized.TestCase):
 def _run_on_replicas(workers, *args, **kwargs):
     cluster = shared_cluster(workers, worker_program=programs.serve_with_two_devices)
     return cluster.run(programs.with_two_replicas, *args, **kwargs)
+
+
+@contextlib.contextmanager
+def _without_memory(pid):
+    """Leaves a process little more address space than it has, in a context."""
+    before = resource.prlimit(pid, resource.RLIMIT_AS)
+    limit = psutil.Process(pid).memory_info().vms + (1 << 25)
+    resource.prlimit(pid, resource.RLIMIT_AS, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_AS, before)
 
 
 class FailureTest(parameterized.TestCase):
@@ -1124,6 +1177,24 @@ class FailureTest(parameterized.TestCase):
         self.assertGreaterEqual(begun, 40)
         self.assertLen(epochs, 1)
         self.assertGreater(epochs[0]["accuracy"], 0.75)
+
+    @parameterized.parameters({}, {"synchronous": True})
+    def test_a_server_without_memory_for_a_push_says_so_and_nothing_is_lost(self, **kwargs):
+        with server_clusters.ServerCluster(1) as cluster:
+            cluster.begin(
+                programs.push_to_a_server_without_memory,
+                str(self._directory),
+                compression=tf_gc.ThreeLC(),
+                **kwargs,
+            )
+            self._wait_for_start()
+            with _without_memory(cluster.pids["ps", 0]):
+                (self._directory / "limited").touch()
+                wait_until((self._directory / "refused").exists, "the push has ended")
+            (self._directory / "unlimited").touch()
+            error, lost = cluster.result()
+        self.assertIn("use more servers, or machines with more memory", error)
+        self.assertLess(lost, 1e-3)
 
     def test_a_server_without_tf_gc_is_named(self):
         with (

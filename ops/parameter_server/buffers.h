@@ -5,14 +5,33 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <new>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 
 namespace tf_gc::parameter_server {
 
+// A vector of any contents. Throws std::bad_alloc, as std::vector does: a
+// tensor without memory would be a null pointer.
+inline tensorflow::Tensor NewVector(tensorflow::DataType type, int64_t n) {
+  tensorflow::Tensor vector(type, tensorflow::TensorShape({n}));
+  if (!vector.IsInitialized()) throw std::bad_alloc();
+  return vector;
+}
+
+// What becomes of std::bad_alloc.
+inline absl::Status NoMemoryError(absl::string_view what) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no memory for ", what,
+                   ": use more servers, or machines with more memory"));
+}
+
 inline tensorflow::Tensor NewFloats(int64_t n) {
-  return tensorflow::Tensor(tensorflow::DT_FLOAT, tensorflow::TensorShape({n}));
+  return NewVector(tensorflow::DT_FLOAT, n);
 }
 
 inline tensorflow::Tensor Zeros(int64_t n) {
@@ -22,7 +41,7 @@ inline tensorflow::Tensor Zeros(int64_t n) {
 }
 
 inline tensorflow::Tensor NewBytes(int64_t n) {
-  return tensorflow::Tensor(tensorflow::DT_UINT8, tensorflow::TensorShape({n}));
+  return NewVector(tensorflow::DT_UINT8, n);
 }
 
 inline const float* FloatsOf(const tensorflow::Tensor& tensor) {
@@ -50,7 +69,7 @@ inline float* Overwrite(int64_t n, tensorflow::Tensor* tensor) {
 // Its values, to be changed. Who else holds the tensor keeps what it has.
 inline float* Mutable(tensorflow::Tensor* tensor) {
   if (!tensor->RefCountIsOne()) {
-    tensorflow::Tensor copy(tensor->dtype(), tensor->shape());
+    tensorflow::Tensor copy = NewFloats(tensor->NumElements());
     std::copy_n(FloatsOf(*tensor), tensor->NumElements(), FloatsOf(&copy));
     *tensor = std::move(copy);
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <new>
 #include <random>
 #include <set>
 #include <utility>
@@ -141,8 +142,14 @@ absl::Status LocalModel::Apply(const uint8_t* bytes, int64_t size,
   for (const Message::Entry& entry : message.entries) {
     TF_GC_RETURN_IF_ERROR(CheckEntry(entry, sizes, parallel_for));
   }
-  for (const Message::Entry& entry : message.entries) {
-    ApplyEntry(entry, sizes.at(entry.id), parallel_for);
+  try {
+    for (const Message::Entry& entry : message.entries) {
+      ApplyEntry(entry, sizes.at(entry.id), parallel_for);
+    }
+  } catch (const std::bad_alloc&) {
+    // Of some of them there is another version now: all are pulled anew.
+    for (auto& [id, variable] : variables_) variable.version = 0;
+    return NoMemoryError("a copy of the model");
   }
   *version = version_ = message.version;
   *step = step_ = message.step;
@@ -238,23 +245,36 @@ absl::Status LocalModel::EncodePush(uint32_t channel,
   writer.set_number(NextNumber(channel));
   Unsettled push;
   push.channel = channel;
-  for (const DenseGradient& gradient : dense) {
-    EncodeDense(gradient, parallel_for, &writer, &push);
-  }
-  for (const SparseGradient& gradient : sparse) {
-    EncodeSparse(gradient, parallel_for, &writer, &push);
-  }
+  status = EncodeAll(dense, sparse, parallel_for, &writer, &push);
   settled_version_ = -1;
   push.entries = writer.entries();
   uint8_t* bytes = nullptr;
-  status = allocate(writer.size(), &bytes);
-  if (!status.ok()) {
-    TakeBack(push, parallel_for);
-    return status;
-  }
-  writer.Write(bytes);
+  if (status.ok()) status = allocate(writer.size(), &bytes);
+  if (status.ok()) writer.Write(bytes);
+  push.has_not_counted = !status.ok();
   unsettled_[pushes_] = std::move(push);
+  if (status.ok()) return status;
+  try {
+    Settle(pushes_, /*has_arrived=*/false, parallel_for);
+  } catch (const std::bad_alloc&) {
+    // With the answer to a later push.
+  }
   return status;
+}
+
+absl::Status LocalModel::EncodeAll(const std::vector<DenseGradient>& dense,
+                                   const std::vector<SparseGradient>& sparse,
+                                   const ParallelFor& parallel_for,
+                                   MessageWriter* writer, Unsettled* push) try {
+  for (const DenseGradient& gradient : dense) {
+    EncodeDense(gradient, parallel_for, writer, push);
+  }
+  for (const SparseGradient& gradient : sparse) {
+    EncodeSparse(gradient, parallel_for, writer, push);
+  }
+  return absl::OkStatus();
+} catch (const std::bad_alloc&) {
+  return NoMemoryError("a push");
 }
 
 PushNumber LocalModel::NextNumber(uint32_t channel) {
@@ -459,13 +479,13 @@ Tensor LocalModel::Quantize(const DenseGradient& gradient, const Tensor& t,
   uint8_t* const indices = BytesOf(&body) + head;
   quantizer.Quantize(FloatsOf(t), MixBits(worker_) + pushes_, indices,
                      parallel_for);
-  variable->residual.reset();
+  std::optional<Tensor> residual;
   if (gradient.codec->feedback) {
-    Tensor residual = DecodeIndices(quantizer, n, indices, parallel_for);
-    std::transform(FloatsOf(t), FloatsOf(t) + n, FloatsOf(residual),
-                   FloatsOf(&residual), std::minus<float>());
-    variable->residual = std::move(residual);
+    residual = DecodeIndices(quantizer, n, indices, parallel_for);
+    std::transform(FloatsOf(t), FloatsOf(t) + n, FloatsOf(*residual),
+                   FloatsOf(&*residual), std::minus<float>());
   }
+  variable->residual = std::move(residual);
   return body;
 }
 
@@ -473,10 +493,23 @@ void LocalModel::EncodeSparse(const SparseGradient& gradient,
                               const ParallelFor& parallel_for,
                               MessageWriter* writer, Unsettled* push) {
   Variable& variable = variables_[gradient.id];
+  Variable before = variable;
+  try {
+    EncodeRowsOf(gradient, parallel_for, writer, push, &variable);
+  } catch (const std::bad_alloc&) {
+    variable = std::move(before);
+    throw;
+  }
+}
+
+void LocalModel::EncodeRowsOf(const SparseGradient& gradient,
+                              const ParallelFor& parallel_for,
+                              MessageWriter* writer, Unsettled* push,
+                              Variable* variable) const {
   const Rows added = RowsOf(gradient);
   const RowsShape shape = {gradient.rows, added.length};
   push->sent[gradient.id] = {shape};
-  Rows rows = TakeWaiting(added, &variable);
+  Rows rows = TakeWaiting(added, variable);
   const bool has_waited = rows.count() > 0;
   AppendRows(added, &rows);
   rows.length = shape.length;
@@ -537,7 +570,7 @@ void LocalModel::MakeWaitingDense(int64_t n, Variable* variable) {
 absl::Status LocalModel::SettlePush(const uint8_t* bytes, int64_t size,
                                     bool accepted,
                                     const std::set<uint64_t>& counted,
-                                    const ParallelFor& parallel_for) {
+                                    const ParallelFor& parallel_for) try {
   Message message;
   TF_GC_RETURN_IF_ERROR(ReadMessage(Kind::kPush, bytes, size, &message));
   const PushNumber& number = message.number;
@@ -552,13 +585,15 @@ absl::Status LocalModel::SettlePush(const uint8_t* bytes, int64_t size,
   }
   Settle(number.sequence, accepted, parallel_for);
   return absl::OkStatus();
+} catch (const std::bad_alloc&) {
+  return NoMemoryError("what a push gives back");
 }
 
 void LocalModel::Settle(uint64_t sequence, bool has_arrived,
                         const ParallelFor& parallel_for) {
   const auto found = unsettled_.find(sequence);
   if (found == unsettled_.end()) return;
-  if (!has_arrived) TakeBack(found->second, parallel_for);
+  if (!has_arrived) TakeBack(parallel_for, &found->second);
   unsettled_.erase(found);
 }
 
@@ -583,11 +618,13 @@ void LocalModel::SettleUnsettled(const std::vector<int64_t>& unsettled,
   }
 }
 
-void LocalModel::TakeBack(const Unsettled& push,
-                          const ParallelFor& parallel_for) {
-  for (const MessageWriter::Entry& entry : push.entries) {
-    TakeBackEntry(entry, push.sent.at(entry.id), parallel_for,
+// What has been taken back is no part of the push any more.
+void LocalModel::TakeBack(const ParallelFor& parallel_for, Unsettled* push) {
+  while (!push->entries.empty()) {
+    const MessageWriter::Entry& entry = push->entries.back();
+    TakeBackEntry(entry, push->sent.at(entry.id), parallel_for,
                   &variables_.at(entry.id));
+    push->entries.pop_back();
   }
 }
 
@@ -612,13 +649,14 @@ void LocalModel::TakeBackEntry(const MessageWriter::Entry& entry,
 
 void LocalModel::TakeBackRows(const MessageWriter::Entry& entry,
                               const RowsShape& shape, Variable* variable) {
-  Rows rows;
+  Rows rows, finite;
   DecodeRows(entry.codec, BytesOf(entry.body), entry.size, shape, "", &rows)
       .IgnoreError();  // it is this worker's own
   AppendRowsIf(
       rows,
       [&](int64_t, const float* row) { return IsFinite(row, shape.length); },
-      &variable->pending);
+      &finite);
+  AppendRows(finite, &variable->pending);
 }
 
 // The values of a dense gradient that an entry carries, NaN if that says so.

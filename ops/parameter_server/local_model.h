@@ -91,7 +91,8 @@ class LocalModel : public tensorflow::ResourceBase {
   // becomes the residual; where gradient plus residual is not finite it stays.
   // Statistics follow the gradients alone, and stay where one is not finite.
   // What it carries is kept until the push, or a later one of the channel, is
-  // settled.
+  // settled. ResourceExhausted if there is no memory for it: what has waited
+  // waits for the next one.
   absl::Status EncodePush(uint32_t channel,
                           const std::vector<DenseGradient>& dense,
                           const std::vector<SparseGradient>& sparse,
@@ -178,6 +179,10 @@ class LocalModel : public tensorflow::ResourceBase {
   void DropUnsettled(uint32_t id);
   void Settle(uint64_t sequence, bool has_arrived,
               const kernels::ParallelFor& parallel_for);
+  absl::Status EncodeAll(const std::vector<DenseGradient>& dense,
+                         const std::vector<SparseGradient>& sparse,
+                         const kernels::ParallelFor& parallel_for,
+                         MessageWriter* writer, Unsettled* push);
   void EncodeDense(const DenseGradient& gradient,
                    const kernels::ParallelFor& parallel_for,
                    MessageWriter* writer, Unsettled* push);
@@ -195,11 +200,14 @@ class LocalModel : public tensorflow::ResourceBase {
   void EncodeSparse(const SparseGradient& gradient,
                     const kernels::ParallelFor& parallel_for,
                     MessageWriter* writer, Unsettled* push);
-  Rows TakeWaiting(const Rows& added, Variable* variable);
+  void EncodeRowsOf(const SparseGradient& gradient,
+                    const kernels::ParallelFor& parallel_for,
+                    MessageWriter* writer, Unsettled* push,
+                    Variable* variable) const;
+  static Rows TakeWaiting(const Rows& added, Variable* variable);
   // Moves rows that wait to the residual of n values.
   static void MakeWaitingDense(int64_t n, Variable* variable);
-  void TakeBack(const Unsettled& push,
-                const kernels::ParallelFor& parallel_for);
+  void TakeBack(const kernels::ParallelFor& parallel_for, Unsettled* push);
   static void TakeBackEntry(const MessageWriter::Entry& entry, const Sent& sent,
                             const kernels::ParallelFor& parallel_for,
                             Variable* variable);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <new>
 #include <set>
 #include <string>
 #include <utility>
@@ -122,16 +123,32 @@ bool Round::Admit(const std::vector<PushEntry>& push) {
   return true;
 }
 
-void Round::Add(const std::vector<PushEntry>& push,
-                const ParallelFor& parallel_for) {
-  for (const PushEntry& entry : push) {
-    const auto place = Find(entry.variable->id);
-    if (place == nullptr) continue;
-    std::lock_guard<std::mutex> lock(place->mutex);
-    place->Add(entry, parallel_for, &pool_);
-  }
+absl::Status Round::Add(const std::vector<PushEntry>& push,
+                        const ParallelFor& parallel_for) {
+  const absl::Status status = AddEntries(push, parallel_for);
   std::lock_guard<std::mutex> lock(mutex_);
   if (++added_ == pushes_) added_up_.notify_all();
+  return status;
+}
+
+absl::Status Round::AddEntries(const std::vector<PushEntry>& push,
+                               const ParallelFor& parallel_for) try {
+  std::vector<Rows> rows(push.size());
+  for (const bool is_reserved : {false, true}) {
+    for (size_t i = 0; i < push.size(); ++i) {
+      const auto place = Find(push[i].variable->id);
+      if (place == nullptr) continue;
+      std::lock_guard<std::mutex> lock(place->mutex);
+      if (is_reserved) {
+        place->Add(push[i], rows[i], parallel_for, &pool_);
+      } else {
+        place->Reserve(push[i], &pool_, &rows[i]);
+      }
+    }
+  }
+  return absl::OkStatus();
+} catch (const std::bad_alloc&) {
+  return NoMemoryError("the sum of a round's pushes");
 }
 
 void Round::AddNorms(const std::vector<PushEntry>& push) {
@@ -190,10 +207,24 @@ void Round::Accumulator::Admit(const PushEntry& entry) {
   ++lane_pushes;
 }
 
-void Round::Accumulator::Add(const PushEntry& entry,
+void Round::Accumulator::Reserve(const PushEntry& entry, TensorPool* pool,
+                                 Rows* decoded) {
+  const int64_t n = entry.variable->size();
+  if (IsOfRows(entry.codec)) {
+    DecodeRows(entry.codec, entry.body, entry.size,
+               RowsShapeOf(entry.variable->shape), "", decoded)
+        .IgnoreError();  // it was checked
+    ReserveRows(*decoded, &rows);
+  } else if (entry.codec == Codec::kThcIndices) {
+    lanes.reserve(ThcBlocks(n).padded());
+  } else if (entry.codec != Codec::kThcNorms && !sum && !room) {
+    room = pool->Floats(n);
+  }
+}
+
+void Round::Accumulator::Add(const PushEntry& entry, const Rows& decoded,
                              const ParallelFor& parallel_for,
                              TensorPool* pool) {
-  Rows more;
   switch (entry.codec) {
     case Codec::kThcNorms:
       return AddNorms(entry);
@@ -202,10 +233,7 @@ void Round::Accumulator::Add(const PushEntry& entry,
       return AddIndices(entry, parallel_for, pool);
     case Codec::kRows:
     case Codec::kPackedRows:
-      DecodeRows(entry.codec, entry.body, entry.size,
-                 RowsShapeOf(entry.variable->shape), "", &more)
-          .IgnoreError();  // it was checked
-      return AppendRows(more, &rows);
+      return AppendRows(decoded, &rows);
     default:
       AddStatistics(entry);
       return AddValues(entry, parallel_for, pool);
@@ -218,7 +246,7 @@ void Round::Accumulator::AddValues(const PushEntry& entry,
   const VariableInfo& variable = *entry.variable;
   const int64_t n = variable.size();
   const bool is_first = !sum;
-  if (is_first) sum = pool->Floats(n);
+  if (is_first) sum = TakeRoom(n, pool);
   const auto decode = is_first ? DecodePushBody : DecodeAddPushBody;
   decode(entry.codec, variable.push.rows, variable.push.units, entry.body,
          entry.size, n, PrepareSum(n, pool), parallel_for);
@@ -277,10 +305,15 @@ void Round::Accumulator::AddLanes(const VariableInfo& variable,
       .DecodeAdd(lanes.data(), pushes_in_lanes, to, parallel_for);
 }
 
+Tensor Round::Accumulator::TakeRoom(int64_t n, TensorPool* pool) {
+  return room ? *std::exchange(room, std::nullopt) : pool->Floats(n);
+}
+
 // The sum so far, zeros at first, to be added to.
 float* Round::Accumulator::PrepareSum(int64_t n, TensorPool* pool) {
   if (!sum) {
-    sum = Zeros(n, pool);
+    sum = TakeRoom(n, pool);
+    std::fill_n(FloatsOf(&*sum), n, 0.0f);
   } else if (std::exchange(is_sum_taken, false)) {
     sum = Copy(*sum, pool);
   }

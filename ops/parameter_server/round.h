@@ -53,9 +53,10 @@ class Round {
   // of THC could overflow.
   bool Admit(const std::vector<PushEntry>& push);
 
-  // Adds a push that was admitted.
-  void Add(const std::vector<PushEntry>& push,
-           const kernels::ParallelFor& parallel_for);
+  // Adds a push that was admitted. ResourceExhausted, with nothing of it added,
+  // if there is no memory for it; nobody waits for it then, either.
+  absl::Status Add(const std::vector<PushEntry>& push,
+                   const kernels::ParallelFor& parallel_for);
 
   // Takes notice of the norms of a push, and of nothing else.
   void AddNorms(const std::vector<PushEntry>& push);
@@ -94,9 +95,11 @@ class Round {
 
     int64_t lane_pushes = 0;  // admitted, which the round's mutex guards
 
-    // These, and all that follows, need the accumulator's own.
-    void Add(const PushEntry& entry, const kernels::ParallelFor& parallel_for,
-             TensorPool* pool);
+    // These, and all that follows, need the accumulator's own. Reserve gets the
+    // memory that Add then needs, and decodes rows, which Add takes.
+    void Reserve(const PushEntry& entry, TensorPool* pool, Rows* decoded);
+    void Add(const PushEntry& entry, const Rows& decoded,
+             const kernels::ParallelFor& parallel_for, TensorPool* pool);
     void AddNorms(const PushEntry& entry);
     void AddStatistics(const PushEntry& entry);
     void AddIndices(const PushEntry& entry,
@@ -110,8 +113,10 @@ class Round {
     void AddLanes(const VariableInfo& variable,
                   const kernels::ParallelFor& parallel_for, float* to) const;
     float* PrepareSum(int64_t n, TensorPool* pool);
+    tensorflow::Tensor TakeRoom(int64_t n, TensorPool* pool);
 
     mutable std::mutex mutex;
+    std::optional<tensorflow::Tensor> room;  // for the sum, till there is one
     std::optional<tensorflow::Tensor> sum;
     bool is_sum_taken = false;
     int64_t pushes_in_lanes = 0;
@@ -121,6 +126,9 @@ class Round {
     std::vector<float> norms;       // empty if there are none
     std::vector<float> statistics;  // the same
   };
+
+  absl::Status AddEntries(const std::vector<PushEntry>& push,
+                          const kernels::ParallelFor& parallel_for);
 
   // Null if no push had the variable, or it was removed.
   std::shared_ptr<Accumulator> Find(uint32_t id) const;

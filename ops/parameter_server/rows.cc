@@ -4,17 +4,15 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "ops/parameter_server/buffers.h"
 #include "ops/parameter_server/varint.h"
 #include "ops/wire/body.h"
 #include "ops/wire/status.h"
-#include "tensorflow/core/framework/tensor_shape.h"
 
 namespace tf_gc::parameter_server {
 namespace {
 
-using ::tensorflow::DT_UINT8;
 using ::tensorflow::Tensor;
-using ::tensorflow::TensorShape;
 
 template <typename T>
 uint8_t* WriteAll(const std::vector<T>& values, uint8_t* out) {
@@ -77,7 +75,7 @@ Tensor EncodeRows(const Rows& rows) {
   const int64_t size = VarintSize(rows.count()) + VarintSize(rows.length) +
                        rows.count() * sizeof(int64_t) +
                        rows.values.size() * sizeof(float);
-  Tensor body(DT_UINT8, TensorShape({size}));
+  Tensor body = NewBytes(size);
   uint8_t* out = body.flat<uint8_t>().data();
   out = WriteVarint(rows.count(), out);
   out = WriteVarint(rows.length, out);
@@ -90,8 +88,7 @@ Tensor EncodePackedRows(const Rows& rows, const RowsShape& shape, int bits,
                         kernels::Seed seed,
                         const kernels::ParallelFor& parallel_for) {
   const Rows sums = SumRows(rows);
-  Tensor body(DT_UINT8,
-              TensorShape({PackedRowsSize(sums.count(), shape, bits)}));
+  Tensor body = NewBytes(PackedRowsSize(sums.count(), shape, bits));
   PackRows(sums, shape, bits, seed, parallel_for, body.flat<uint8_t>().data());
   return body;
 }

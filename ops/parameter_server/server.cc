@@ -1,6 +1,7 @@
 #include "ops/parameter_server/server.h"
 
 #include <algorithm>
+#include <new>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -223,7 +224,7 @@ absl::Status Server::FindAll(
 // ---- Pulls
 
 absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
-                             const ParallelFor& parallel_for) {
+                             const ParallelFor& parallel_for) try {
   std::unique_lock<std::mutex> publishing(publishing_mutex_, std::try_to_lock);
   if (!publishing) {
     std::vector<Handle> unpublished;
@@ -257,8 +258,11 @@ absl::Status Server::Refresh(const std::vector<uint32_t>& ids, const Read& read,
   const uint64_t encoding_micros = clock_() - begin_micros;
   next_version_micros_ = begin_micros + kVersionFactor * encoding_micros;
   model_.Publish(changes, step_ - updates_due_);
+  AgePushes();
   for (auto& [number, channel] : channels_) EndRound(channel.get());
   return absl::OkStatus();
+} catch (const std::bad_alloc&) {
+  return NoMemoryError("a version of the model");
 }
 
 absl::Status Server::FindUnpublished(const std::vector<uint32_t>& ids,
@@ -333,9 +337,8 @@ absl::Status Server::Pull(const PullRequest& request,
     std::lock_guard<std::mutex> lock(mutex_);
     messages_.clear();  // which frees memory, and the next pull tries again
   }
-  return absl::ResourceExhaustedError(
-      absl::StrCat("no memory for a pull of ", message->writer.size(),
-                   " bytes: use more servers, or machines with more memory"));
+  return NoMemoryError(
+      absl::StrCat("a pull of ", message->writer.size(), " bytes"));
 }
 
 std::shared_ptr<Server::SharedMessage> Server::FindMessage(
@@ -362,7 +365,9 @@ std::shared_ptr<Server::SharedMessage> Server::FindMessage(
 }
 
 void Server::SharedMessage::Write() {
-  bytes = NewBytes(writer.size());
+  // Not NewBytes: nothing may be thrown here.
+  bytes =
+      Tensor(tensorflow::DT_UINT8, tensorflow::TensorShape({writer.size()}));
   if (bytes.IsInitialized()) writer.Write(BytesOf(&bytes));
 }
 
@@ -414,7 +419,7 @@ absl::Status Server::ReadPush(const uint8_t* bytes, int64_t size,
 absl::Status Server::AccumulatePush(const uint8_t* bytes, int64_t size,
                                     bool master,
                                     const ParallelFor& parallel_for,
-                                    Answer* answer) {
+                                    Answer* answer) try {
   Push push;
   TF_GC_RETURN_IF_ERROR(ReadPush(bytes, size, parallel_for, &push));
   std::shared_ptr<Channel> channel;
@@ -430,15 +435,24 @@ absl::Status Server::AccumulatePush(const uint8_t* bytes, int64_t size,
       return absl::OkStatus();
     }
   }
-  round->Add(push.entries, parallel_for);
+  const absl::Status status = round->Add(push.entries, parallel_for);
   std::lock_guard<std::mutex> lock(mutex_);
+  if (!status.ok()) {
+    // The worker's next push takes back what this one has.
+    channel->pushes[push.number.worker].counted.erase(push.number.sequence);
+    --pushes_accepted_;
+    ++pushes_dropped_;
+  }
   // Another thread may have ended that round, and others begun the next one.
   if (channel->round == round && channel->is_complete && round->IsAddedUp()) {
+    // Where this worker cannot, the next one that pushes makes the update.
     channel->is_complete = false;
-    answer->ready = true;
-    Lease(channel.get());
+    answer->ready = status.ok();
+    if (answer->ready) Lease(channel.get());
   }
-  return absl::OkStatus();
+  return status;
+} catch (const std::bad_alloc&) {
+  return NoMemoryError("a push");
 }
 
 // False if the push has come before, or too late.
@@ -458,10 +472,8 @@ bool Server::Admit(const Push& push, bool master, Channel* channel,
     AdmitToRound(push, master, channel, answer);
     if (answer->accepted) pushes.counted.insert(sequence);
   } else {
-    const int64_t staleness = model_.version() - push.version;
     answer->accepted = answer->ready =
-        (options_.max_staleness < 0 || staleness <= options_.max_staleness) &&
-        HasScales(push.entries);
+        !IsTooOld(push) && HasScales(push.entries);
     if (answer->accepted) channel->round->AddNorms(push.entries);
   }
   ++(answer->accepted ? pushes_accepted_ : pushes_dropped_);
@@ -504,6 +516,22 @@ std::shared_ptr<Server::Channel> Server::FindChannel(uint32_t channel) {
   std::shared_ptr<Channel>& found = channels_[channel];
   if (found == nullptr) found = std::make_shared<Channel>(&pool_);
   return found;
+}
+
+bool Server::IsTooOld(const Push& push) const {
+  if (options_.max_staleness < 0) return false;
+  const auto newer = std::upper_bound(aging_versions_.begin(),
+                                      aging_versions_.end(), push.version);
+  return aging_versions_.end() - newer > options_.max_staleness;
+}
+
+// Notes that the newest version makes pushes that were computed before older.
+void Server::AgePushes() {
+  if (options_.max_staleness < 0) return;
+  if (static_cast<int64_t>(aging_versions_.size()) > options_.max_staleness) {
+    aging_versions_.pop_front();
+  }
+  aging_versions_.push_back(model_.version());
 }
 
 bool Server::IsFresh(const Push& push, const Channel& channel) const {
@@ -564,10 +592,11 @@ absl::Status Server::TakeGradients(const uint8_t* bytes, int64_t size,
                                    const std::vector<uint32_t>& ids,
                                    const std::vector<uint32_t>& sparse_ids,
                                    const ParallelFor& parallel_for,
-                                   Gradients* gradients) {
+                                   Gradients* gradients) try {
   Push push;
   absl::Status status = ReadPush(bytes, size, parallel_for, &push);
   std::vector<std::shared_ptr<const VariableInfo>> dense, sparse;
+  std::shared_ptr<Channel> channel;
   std::shared_ptr<Round> round;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -575,27 +604,29 @@ absl::Status Server::TakeGradients(const uint8_t* bytes, int64_t size,
     status.Update(FindAll(ids, &dense));
     status.Update(FindAll(sparse_ids, &sparse));
     if (!status.ok()) return status;
-    const std::shared_ptr<Channel> channel = FindChannel(push.channel);
-    if (options_.synchronous) {
-      round = channel->round;
-    } else {
-      TF_GC_RETURN_IF_ERROR(TakePush(push, channel.get()));
-    }
+    channel = FindChannel(push.channel);
+    round = channel->round;
   }
-  if (round == nullptr) {
-    round = std::make_shared<Round>(&pool_);
-    round->Admit(push.entries);
-    round->Add(push.entries, parallel_for);
+  if (options_.synchronous) {
+    return TakeMeans(*round, dense, sparse, parallel_for, gradients);
   }
-  return TakeMeans(*round, dense, sparse, parallel_for, gradients);
-}
-
-absl::Status Server::TakePush(const Push& push, Channel* channel) {
   if (!HasScales(push.entries)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "push: the scales of version ", push.version,
         " are forgotten: take the gradients of accepted pushes only"));
   }
+  Round own(&pool_);
+  own.Admit(push.entries);
+  TF_GC_RETURN_IF_ERROR(own.Add(push.entries, parallel_for));
+  TF_GC_RETURN_IF_ERROR(TakeMeans(own, dense, sparse, parallel_for, gradients));
+  // It counts now that there has been memory for it.
+  std::lock_guard<std::mutex> lock(mutex_);
+  return TakePush(push, channel.get());
+} catch (const std::bad_alloc&) {
+  return NoMemoryError("the gradients of an update");
+}
+
+absl::Status Server::TakePush(const Push& push, Channel* channel) {
   Pushes& pushes = channel->pushes[push.number.worker];
   if (push.number.sequence < pushes.last) {
     return absl::AbortedError(
@@ -631,7 +662,7 @@ absl::Status Server::TakeMeans(
 absl::Status Server::EndUpdate(
     uint32_t channel, int64_t round,
     const std::vector<std::pair<uint32_t, float>>& multipliers,
-    const Read& read, const ParallelFor& parallel_for, int64_t* version) {
+    const Read& read, const ParallelFor& parallel_for, int64_t* version) try {
   TF_GC_RETURN_IF_ERROR(SetMultipliers(multipliers));
   if (options_.synchronous) {
     std::vector<uint32_t> ids;
@@ -647,6 +678,8 @@ absl::Status Server::EndUpdate(
   }
   *version = model_.version();
   return absl::OkStatus();
+} catch (const std::bad_alloc&) {
+  return NoMemoryError("a version of the model");
 }
 
 absl::Status Server::PublishRound(uint32_t channel, int64_t round,
@@ -730,6 +763,7 @@ absl::Status Server::PublishWhole(const std::vector<uint32_t>& ids,
     std::lock_guard<std::mutex> lock(mutex_);
     model_.PublishWhole(values);
     messages_.clear();
+    if (!outdated.empty()) AgePushes();
     for (const uint32_t id : outdated) {
       const auto found = variables_.find(id);
       if (found != variables_.end()) found->second.since = model_.version();

@@ -5,6 +5,7 @@
 #define TF_GC_OPS_PARAMETER_SERVER_SERVER_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -36,8 +37,9 @@ struct ServerOptions {
   // Pushes are collected in rounds; else each makes an update of its own.
   bool synchronous = true;
   int64_t pushes_per_round = 1;
-  // Asynchronously: how many versions old a push may be, negative for any; and
-  // how many updates make a version, 0 for as many as the load asks for.
+  // Asynchronously: how many versions old a push may be, negative for any, not
+  // counting those of what training steps have written; and how many updates
+  // make a version, 0 for as many as the load asks for.
   int64_t max_staleness = -1;
   int64_t updates_per_version = 1;
   // How long the update of a round may take, or three times as long as the
@@ -150,7 +152,8 @@ class Server : public tensorflow::ResourceBase {
   // ---- Pushes
 
   // Every push belongs to a channel, which has rounds of its own: that of one
-  // of several optimizers.
+  // of several optimizers. Where there is no memory for what is done with it,
+  // that is ResourceExhausted, and the push does not count.
 
   // Counts a push once, however often it comes. In rounds only a `master` among
   // several servers says that a sender is ready.
@@ -304,7 +307,10 @@ class Server : public tensorflow::ResourceBase {
       const std::vector<const Variable*>& variables);
   bool IsVersionDue() const;
   void CountPush(int64_t size, const Push& push);
-  // Whether it was computed on values that are still of some use.
+  // Asynchronously, whether there are more newer versions than it may be old.
+  bool IsTooOld(const Push& push) const;
+  void AgePushes();
+  // In rounds, whether it was computed on values that are still of some use.
   bool IsFresh(const Push& push, const Channel& channel) const;
   bool Admit(const Push& push, bool master, Channel* channel, Answer* answer);
   void AdmitToRound(const Push& push, bool master, Channel* channel,
@@ -333,6 +339,8 @@ class Server : public tensorflow::ResourceBase {
            std::shared_ptr<SharedMessage>>
       messages_;
   std::map<uint32_t, std::shared_ptr<Channel>> channels_;
+  // The last ones, one more than a push may be old, of the versions that count.
+  std::deque<int64_t> aging_versions_;
   int64_t updates_due_ = 0;  // since the last version, asynchronously
   int64_t updates_while_encoding_ = 0;  // it
   uint64_t next_version_micros_ = 0;    // when one is due, however few updates

@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "tensorflow/core/framework/tensor_shape.h"
+#include "ops/parameter_server/buffers.h"
 
 namespace tf_gc::parameter_server {
 
@@ -16,7 +16,7 @@ Tensor TensorPool::Get(DataType type, int64_t n) {
     // Only through the pool could anybody else get hold of it now.
     if (it->second.RefCountIsOne()) return it->second;
   }
-  Tensor buffer(type, tensorflow::TensorShape({n}));
+  Tensor buffer = NewVector(type, n);
   if (n > 0) buffers_.emplace(std::pair(type, n), buffer);
   return buffer;
 }

@@ -19,7 +19,8 @@ namespace tf_gc::parameter_server {
 class TensorPool {
  public:
   // Vectors of any contents, which nobody else holds. The pool keeps what it
-  // gives, and so as much as was ever in use at one time.
+  // gives, and so as much as was ever in use at one time. They throw
+  // std::bad_alloc.
   tensorflow::Tensor Floats(int64_t n) { return Get(tensorflow::DT_FLOAT, n); }
   tensorflow::Tensor Bytes(int64_t n) { return Get(tensorflow::DT_UINT8, n); }
 

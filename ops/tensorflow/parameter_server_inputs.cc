@@ -1,6 +1,9 @@
 #include "ops/tensorflow/parameter_server_inputs.h"
 
+#include <new>
+
 #include "absl/strings/str_cat.h"
+#include "ops/parameter_server/buffers.h"
 #include "ops/tensorflow/inputs.h"
 
 namespace tf_gc::parameter_server {
@@ -77,10 +80,12 @@ ReadOp::ReadOp(OpKernelConstruction* context) : OpKernel(context) {
   OP_REQUIRES_OK(context, context->GetAttr("shape", &shape_));
 }
 
-void ReadOp::Compute(OpKernelContext* context) {
+void ReadOp::Compute(OpKernelContext* context) try {
   Tensor value;
   OP_REQUIRES_OK(context, Read(context, id_, shape_, &value));
   context->set_output(0, value);
+} catch (const std::bad_alloc&) {
+  context->SetStatus(NoMemoryError("what is read"));
 }
 
 }  // namespace tf_gc::parameter_server

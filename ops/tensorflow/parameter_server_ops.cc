@@ -251,8 +251,8 @@ shared_name: Name of the server in this process; one per run of a program.
 synchronous: Whether pushes are collected in rounds, each of which makes one
   update; otherwise every push makes one.
 pushes_per_round: How many pushes make a round.
-max_staleness: Asynchronously, how many versions behind a push may be; negative
-  for any number.
+max_staleness: Asynchronously, how many versions behind a push may be, without
+  those of what training steps have written; negative for any number.
 updates_per_version: Asynchronously, how many updates make a version; 0 for as many
   as the load asks for.
 lease_seconds: How long the update of a round may take before the next worker

@@ -2,11 +2,13 @@
 // ops/parameter_server/local_model.h.
 
 #include <cstdint>
+#include <new>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "ops/parameter_server/buffers.h"
 #include "ops/parameter_server/codec.h"
 #include "ops/parameter_server/local_model.h"
 #include "ops/parameter_server/message.h"
@@ -250,10 +252,12 @@ class WriteModelOp : public OpKernel {
     OP_REQUIRES_OK(context, GetId(context, "id", &id_));
   }
 
-  void Compute(OpKernelContext* context) override {
+  void Compute(OpKernelContext* context) override try {
     RefCountPtr<LocalModel> model;
     OP_REQUIRES_OK(context, LookupModel(context, &model));
     (model.get()->*kWrite)(id_, context->input(1));
+  } catch (const std::bad_alloc&) {
+    context->SetStatus(NoMemoryError("what is restored"));
   }
 
  private:

@@ -156,6 +156,14 @@ absl::Status UnpackValues(const std::string& what, int bits,
   return absl::OkStatus();
 }
 
+// Room for so many more values, and in time for others.
+template <typename T>
+void Grow(size_t count, std::vector<T>* values) {
+  const size_t size = values->size() + count;
+  if (size <= values->capacity()) return;
+  values->reserve(std::max(size, 2 * values->capacity()));
+}
+
 }  // namespace
 
 RowsShape RowsShapeOf(const tensorflow::TensorShape& shape) {
@@ -164,7 +172,13 @@ RowsShape RowsShapeOf(const tensorflow::TensorShape& shape) {
   return rows;
 }
 
+void ReserveRows(const Rows& from, Rows* to) {
+  Grow(from.indices.size(), &to->indices);
+  Grow(from.values.size(), &to->values);
+}
+
 void AppendRows(const Rows& from, Rows* to) {
+  ReserveRows(from, to);
   if (from.count() > 0) to->length = from.length;
   to->indices.insert(to->indices.end(), from.indices.begin(),
                      from.indices.end());

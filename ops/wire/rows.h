@@ -34,8 +34,11 @@ struct RowsShape {
 // A scalar has one row.
 RowsShape RowsShapeOf(const tensorflow::TensorShape& shape);
 
-// to <- to, then from. Those of `to` have the same length, or are none.
+// to <- to, then from. Those of `to` have the same length, or are none. Where
+// it throws std::bad_alloc, `to` is as it was; after ReserveRows it throws
+// none.
 void AppendRows(const Rows& from, Rows* to);
+void ReserveRows(const Rows& from, Rows* to);
 
 // Adds rows to the values of their variable, all of which are in its range.
 void AddRows(const Rows& rows, float* values);

@@ -374,6 +374,51 @@ TEST(LocalModelTest, PushesWithoutMemoryAreTakenBack) {
   ExpectNear(worker.Residual(0), gradient, 1e-6f);
 }
 
+#ifndef TF_GC_NEEDS_ADDRESS_SPACE
+
+// Of a push of two variables, of which there is memory for the first one.
+TEST(LocalModelTest, WithoutMemoryForAPushNothingThatHasWaitedIsLost) {
+  const int64_t n = 1 << 24;
+  for (const std::string push : {"float32", kThc}) {
+    Worker worker({MakeVariable(1, {2}, push), MakeVariable(2, {n}, push)});
+    worker.model().WriteResidual(2, ToTensor(Floats(n, 3)));
+    const CodecSpec codec = Spec(push);
+    const std::vector<DenseGradient> gradients = {
+        {1, &codec, 1, 0, ToTensor({1, 2})},
+        {2, &codec, 1, 0, ToTensor(Floats(n, 4))}};
+    Buffer message;
+    absl::Status status;
+    {
+      const WithoutMemory without_memory;
+      status = worker.model().EncodePush(0, gradients, {}, SingleThread,
+                                         To(&message));
+    }
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_EQ(worker.Residual(0), (Floats{1, 2}));
+    EXPECT_EQ(worker.Residual(1).front(), 3);
+    worker.Settle(worker.Push(gradients, {}), false);
+    EXPECT_EQ(worker.Residual(0), (Floats{2, 4}));
+    EXPECT_EQ(worker.Residual(1).front(), 7);
+  }
+}
+
+TEST(LocalModelTest, WithoutMemoryForAPushOfRowsNothingThatHasWaitedIsLost) {
+  const int64_t n = 1 << 24;
+  Worker worker({MakeVariable(1, {n / 2, 2})});
+  worker.model().WriteResidual(1, ToTensor(Floats(n, 3)));
+  const std::vector<SparseGradient> gradients = {
+      {1, Indices({0}), ToTensor({1, 2}, {1, 2}), n / 2}};
+  Buffer message;
+  {
+    const WithoutMemory without_memory;
+    EXPECT_TRUE(absl::IsResourceExhausted(worker.model().EncodePush(
+        0, {}, gradients, SingleThread, To(&message))));
+  }
+  EXPECT_EQ(worker.Residual(0).front(), 3);
+}
+
+#endif
+
 TEST(LocalModelTest, GradientsThatAreNotFiniteLeaveTheResidual) {
   for (const std::string push :
        {"float32", "float16", "int8", "three_lc", kUnits, kThc}) {

@@ -63,7 +63,7 @@ absl::Status Check(const std::vector<OwnEntry>& push) {
 bool Add(const std::vector<OwnEntry>& push, Round* round) {
   ExpectOk(Check(push));
   if (!round->Admit(View(push))) return false;
-  round->Add(View(push), SingleThread);
+  ExpectOk(round->Add(View(push), SingleThread));
   return true;
 }
 
@@ -105,9 +105,9 @@ TEST(RoundTest, IsAddedUpOnceAllThatWasAdmittedIsAdded) {
   EXPECT_TRUE(round.Admit(View(push)));
   EXPECT_TRUE(round.Admit(View(push)));
   EXPECT_EQ(round.pushes(), 2);
-  round.Add(View(push), SingleThread);
+  ExpectOk(round.Add(View(push), SingleThread));
   EXPECT_FALSE(round.IsAddedUp());
-  std::thread other([&] { round.Add(View(push), SingleThread); });
+  std::thread other([&] { ExpectOk(round.Add(View(push), SingleThread)); });
   round.WaitTillAddedUp();
   EXPECT_EQ(SumOf(round, a), (Floats{2, 4}));
   other.join();

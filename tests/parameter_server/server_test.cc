@@ -1,13 +1,9 @@
 #include "ops/parameter_server/server.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <fstream>
 #include <future>
 #include <limits>
 #include <map>
@@ -436,6 +432,16 @@ TEST(ServerTest, AsynchronousPushesMayBeStaleToABound) {
   }
 }
 
+TEST(ServerTest, WhatStepsWriteMakesNoPushStale) {
+  Fixture fixture(OneVariable(), Asynchronous(0));
+  Buffer push = fixture.MakeWorker().Push({{1, 2}});
+  for (int i = 0; i < 3; ++i) fixture.PublishFromAStep({1});
+  EXPECT_TRUE(Accumulate(push, fixture.server()).accepted);
+  fixture.PublishWhole({1});
+  push = Again(push);
+  EXPECT_FALSE(Accumulate(push, fixture.server()).accepted);
+}
+
 TEST(ServerTest, AsynchronousVersionsAreMadeOnDemand) {
   Fixture fixture(OneVariable(), Asynchronous(-1, /*updates=*/2));
   fixture.Set(1, {3, 4});
@@ -474,25 +480,56 @@ TEST(ServerTest, PullsOfOneVersionShareABuffer) {
   EXPECT_EQ(fixture->Statistics().pulls, 5);
 }
 
-// Sanitizers need address space of their own.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef TF_GC_NEEDS_ADDRESS_SPACE
 
-// Without much more address space than there is in use.
-class WithoutMemory {
- public:
-  WithoutMemory() {
-    int64_t pages;
-    std::ifstream("/proc/self/statm") >> pages;
-    getrlimit(RLIMIT_AS, &before_);
-    rlimit limit = before_;
-    limit.rlim_cur = pages * sysconf(_SC_PAGESIZE) + (1 << 20);
-    setrlimit(RLIMIT_AS, &limit);
+TEST(ServerTest, PushesWithoutMemoryDoNotCount) {
+  const int64_t n = 1 << 24;
+  for (const ServerOptions& options : {Rounds(2), Asynchronous(-1)}) {
+    Fixture fixture({MakeVariable(1, {n})}, options);
+    Worker worker = fixture.MakeWorker();
+    const Buffer push = worker.Push({Floats(n, 1)});
+    if (!options.synchronous) Accumulate(push, fixture.server());
+    Answer answer;
+    Gradients gradients;
+    absl::Status status;
+    {
+      const WithoutMemory without_memory;
+      status = options.synchronous
+                   ? fixture->AccumulatePush(push.data(), push.size(), true,
+                                             SingleThread, &answer)
+                   : fixture->TakeGradients(push.data(), push.size(), {1}, {},
+                                            SingleThread, &gradients);
+    }
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                testing::HasSubstr("use more servers, or machines with more"));
+    const Buffer next = worker.Push({Floats(n, 2)});
+    answer = Accumulate(next, fixture.server());
+    EXPECT_TRUE(answer.accepted);
+    EXPECT_TRUE(answer.ready);  // nobody waits for what was not added
+    EXPECT_EQ(fixture.Mean(next).front(), options.synchronous ? 1 : 2);
+    worker.Settle(next, true, answer.counted);
+    EXPECT_EQ(worker.Residual(0).front(), 1);
   }
-  ~WithoutMemory() { setrlimit(RLIMIT_AS, &before_); }
+}
 
- private:
-  rlimit before_;
-};
+TEST(ServerTest, ARoundWhoseLastPushHasNoMemoryIsEndedByTheNextWorker) {
+  const int64_t n = 1 << 24;
+  Fixture fixture({MakeVariable(1, {n})}, Rounds(1));
+  Worker worker = fixture.MakeWorker();
+  const Buffer push = worker.Push({Floats(n, 1)});
+  Answer answer;
+  {
+    const WithoutMemory without_memory;
+    EXPECT_TRUE(absl::IsResourceExhausted(fixture->AccumulatePush(
+        push.data(), push.size(), true, SingleThread, &answer)));
+  }
+  EXPECT_FALSE(answer.ready);
+  answer = Accumulate(worker.Push({Floats(n, 1)}), fixture.server());
+  EXPECT_TRUE(answer.ready);
+  EXPECT_FALSE(answer.accepted);
+  EXPECT_EQ(fixture.EndUpdate(), 2);
+}
 
 TEST(ServerTest, APullWithoutMemoryIsNotTheLast) {
   const int64_t n = 1 << 24;

@@ -4,10 +4,14 @@
 #ifndef TF_GC_TESTS_PARAMETER_SERVER_TESTING_H_
 #define TF_GC_TESTS_PARAMETER_SERVER_TESTING_H_
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <random>
@@ -47,6 +51,27 @@ using Floats = std::vector<float>;
 inline constexpr char kThc[] =
     "thc bits=2 truncation=2.15 headroom=1.5 seed=7 "
     "table=0,1,2,3";
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TF_GC_NEEDS_ADDRESS_SPACE  // of the sanitizers' own
+#endif
+
+// Without much more address space than there is in use.
+class WithoutMemory {
+ public:
+  WithoutMemory() {
+    int64_t pages;
+    std::ifstream("/proc/self/statm") >> pages;
+    getrlimit(RLIMIT_AS, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = pages * sysconf(_SC_PAGESIZE) + (1 << 20);
+    setrlimit(RLIMIT_AS, &limit);
+  }
+  ~WithoutMemory() { setrlimit(RLIMIT_AS, &before_); }
+
+ private:
+  rlimit before_;
+};
 
 // A clock that stands till it is told to go on.
 struct FakeClock {
