@@ -161,7 +161,9 @@ class ReferenceTest(parameterized.TestCase):
     def test_local_steps(self, period):
         self.assert_follows(tf_gc.LocalSteps(period), reference.LocalSteps, period=period)
 
-    @parameterized.parameters((7, 64, "l2"), (1, 0, "l2"), (127, 0, "max"), (5, 100, "max"))
+    @parameterized.parameters(
+        (7, 64, "l2"), (1, 0, "l2"), (127, 0, "max"), (5, 100, "max"), (7, 1 << 40, "l2")
+    )
     def test_qsgd(self, levels, block, norm):
         self.assert_follows(
             tf_gc.QSGD(levels, block, norm), reference.QSGD, levels=levels, block=block, norm=norm

@@ -220,6 +220,12 @@ class ReferenceTest(parameterized.TestCase):
         system = reference.ScaleCom(_WORKERS, _SIZES, _NAMES, **arguments)
         self.assert_follows(tf_gc.ScaleCom(**arguments), system)
 
+    @parameterized.parameters(False, True)
+    def test_a_chunk_of_more_values_than_there_are_has_them_all(self, strided):
+        arguments = {"beta": 1.0, "overshoot": 0.0, "strided": strided}
+        system = reference.ScaleCom(_WORKERS, _SIZES, _NAMES, chunk=sum(_SIZES), **arguments)
+        self.assert_follows(tf_gc.ScaleCom(1 << 40, **arguments), system)
+
 
 class ScaleComTest(absltest.TestCase):
     def test_the_papers_figure_a2(self):
