@@ -224,6 +224,30 @@ class ReferenceTest(parameterized.TestCase):
         )
 
 
+class MagnitudeTest(parameterized.TestCase):
+    """Values whose sums or squares are too large, or too small, for float32."""
+
+    @parameterized.product(
+        compressor=[tf_gc.QSGD(), tf_gc.QSGD(block=0), tf_gc.SSDM(), tf_gc.TernGrad()],
+        factor=[2.0**-80, 2.0**80],
+    )
+    def test_what_is_delivered_of_them_is_what_it_is_of_others(self, compressor, factor):
+        self._check(compressor, factor)
+
+    @parameterized.parameters(tf_gc.OneBit(), tf_gc.TernGrad())
+    def test_a_mean_may_be_there_where_a_sum_is_not(self, compressor):
+        self._check(compressor, 2.0**120)
+
+    def _check(self, compressor, factor):
+        values = np.random.default_rng(7).standard_normal([_WORKERS, 64, 64], np.float32)
+        others, delivered = (
+            one(shared_cluster(_WORKERS).run(programs.given, compressor, v))
+            for v in (values, np.float32(factor) * values)
+        )
+        self.assertGreater(np.abs(others).max(), 0)
+        np.testing.assert_allclose(delivered, np.float32(factor) * others, rtol=1e-6)
+
+
 class RandomChoiceTest(parameterized.TestCase):
     """What is sent by choices that TensorFlow's random numbers make."""
 
