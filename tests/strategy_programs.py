@@ -1120,3 +1120,24 @@ def reduce_with_a_schedule_without_config():
             return 0.01
 
     different_programs([tf_gc.Marsit(Own())] * 2)
+
+
+def _constant(value):
+    return lambda step: value
+
+
+def different_functions(kind):
+    """A hyper-parameter is a function, with another number in it on each worker."""
+    functions = {
+        "constant": (lambda step: 0.25, lambda step: 0.5),
+        "default": (lambda step, value=0.25: value, lambda step, value=0.5: value),
+        "nonlocal": (_constant(0.25), _constant(0.5)),
+    }
+    different_programs(list(map(tf_gc.Marsit, functions[kind])))
+
+
+def equal_functions():
+    """The same function, which lies at another address on each worker."""
+    systems = [tf_gc.Marsit(_constant(0.25)) for _ in range(2)]
+    different_programs(systems)
+    different_programs([tf_gc.Auto(systems=(None, system)) for system in systems])

@@ -763,6 +763,16 @@ class FailureTest(parameterized.TestCase):
                 for value in values:
                     self.assertIn(value, str(error))
 
+    @parameterized.parameters("constant", "default", "nonlocal")
+    def test_workers_whose_functions_have_other_numbers_are_told_so(self, kind):
+        for error in shared_cluster(2).outcomes(programs.different_functions, kind):
+            self.assertIsInstance(error, ValueError)
+            for word in ("the compressor of bucket 0", "0.25", "0.5"):
+                self.assertIn(word, str(error))
+
+    def test_workers_whose_functions_are_the_same_agree(self):
+        shared_cluster(2).run(programs.equal_functions)
+
     def test_a_schedule_of_keras_may_have_no_config(self):
         shared_cluster(2).run(programs.reduce_with_a_schedule_without_config)
 
