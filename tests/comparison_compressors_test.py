@@ -76,6 +76,26 @@ class AdamTest(parameterized.TestCase):
                 corrected, design.second_moment(), rtol=1e-4, atol=1e-6, err_msg=f"step {step}"
             )
 
+    @parameterized.parameters(
+        (programs.Moments(freeze_step=6, beta_2=0.9), {4, 5}),
+        (programs.ZeroOneMoments(freeze_step=8, updates_per_interval=3, beta_2=0.9), {5, 7}),
+    )
+    def test_the_second_moment_of_a_variable_that_comes_late_is_of_its_own_steps(
+        self, compressor, exact
+    ):
+        shape, late, steps = _SHAPES[0], 4, 10
+        arguments = programs.of_a_late_variable, compressor, shape, steps, late
+        moments = one(shared_cluster(_WORKERS).run(*arguments))
+        weighted = total = 0.0
+        for step in range(late, steps):
+            weighted, total = (0.9 * x if step in exact else x for x in (weighted, total))
+            if step in exact:
+                workers = [programs.gradients([shape] * 2, step, w)[1] for w in range(_WORKERS)]
+                weighted, total = weighted + np.square(np.sum(workers, axis=0)), total + 1
+        # In the steps after the last exact one.
+        for moment in moments[max(exact) + 1 - late :]:
+            np.testing.assert_allclose(moment, np.ravel(weighted / total), rtol=1e-4, atol=1e-6)
+
     def test_steps_before_the_first_exact_one_have_the_square(self):
         arguments = {"updates_per_interval": 1, "start_step": 2}
         _, delivered, _ = run(tf_gc.ZeroOneAdam(**arguments))
