@@ -1095,6 +1095,29 @@ def bad_inputs(
         )
 
 
+def bad_inputs_of_thc(units=(), unit_rows=(48,)):
+    """Does the same with THC's op."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy()
+    with tf.device(f"{strategy.extended._worker_device}/device:CPU:0"):
+        residual = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=_SHAPE, shared_name="residual")
+        tf.raw_ops.AssignVariableOp(resource=residual, value=tf.zeros(_SHAPE))
+        tf_gc.ops.thc_all_reduce(
+            [tf.zeros(_SHAPE)],
+            [residual],
+            table=range(4),
+            bits=2,
+            truncation=2.0,
+            signs=1,
+            rounding=rank(),
+            bucket=tf_gc.ops.bucket(key="bad", variables=1),
+            group_key=77,
+            group_size=2,
+            units=[tf.constant(units, tf.float32)],
+            unit_rows=unit_rows,
+            timeout_seconds=20.0,
+        )
+
+
 def different_programs(
     compressions,
     names=("v", "v"),

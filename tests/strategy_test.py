@@ -682,6 +682,23 @@ class FailureTest(parameterized.TestCase):
                 self.assertIsInstance(error, tf.errors.InvalidArgumentError)
                 self.assertRegex(error.message, message)
 
+    @parameterized.parameters(
+        (
+            {"units": [1.0] * 112, "unit_rows": (47,)},
+            r"unit_rows\[0\] must divide the 3072 values .*got 47",
+        ),
+        (
+            {"units": [1.0] * 111},
+            r"units\[0\] must have the shape \[112\], for unit_rows = 48 and 64 col",
+        ),
+        ({"unit_rows": (48, 48)}, "unit_rows must have one number for each"),
+    )
+    def test_bad_units_of_thcs_op_are_refused_by_name(self, arguments, message):
+        with Cluster(2) as cluster:
+            for error in cluster.outcomes(programs.bad_inputs_of_thc, **arguments):
+                self.assertIsInstance(error, tf.errors.InvalidArgumentError)
+                self.assertRegex(error.message, message)
+
     @parameterized.named_parameters(
         (
             "hyperparameter",

@@ -171,7 +171,7 @@ class ThreeLcAllReduceOp : public AllReduceOp {
     ThreeLcScaling scaling(0, scale_of_);
     TF_RETURN_IF_ERROR(SparsityMultiplier(context, &scaling));
     FeedbackBuffers<T> buffers(context);
-    TF_RETURN_IF_ERROR(buffers.Prepare(rows_));
+    TF_RETURN_IF_ERROR(buffers.Prepare(rows_, "rows"));
     OpInputList statistics;
     TF_RETURN_IF_ERROR(context->input_list("statistics", &statistics));
     for (int i = 0; i < statistics.size(); ++i) {
@@ -227,7 +227,7 @@ class ThcAllReduceOp : public HopOp {
     std::vector<int64_t> sizes;
     TF_RETURN_IF_ERROR(ReadSizes(context, *session, &sizes));
     FeedbackBuffers<T> buffers(context);
-    TF_RETURN_IF_ERROR(buffers.Prepare(rows_));
+    TF_RETURN_IF_ERROR(buffers.Prepare(rows_, "unit_rows"));
     const kernels::ParallelFor threads = IntraOpThreads(context);
     const float divisor = is_mean_ ? group_size() : 1;
     ThcBucket bucket(buffers.variables(), std::move(scheme), session->ranks,
