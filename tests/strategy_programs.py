@@ -1066,7 +1066,8 @@ def ask_for_a_slot(slot):
 
 
 def bad_inputs(
-    sparsity_multiplier=1.0,
+    multiplier=1.0,
+    scale="max",
     residual_shape=_SHAPE,
     bucket_rank=0,
     units=(),
@@ -1084,10 +1085,11 @@ def bad_inputs(
         tf_gc.ops.three_lc_all_reduce(
             [tf.zeros(_SHAPE)],
             [residual],
-            sparsity_multiplier,
+            multiplier,
             bucket,
             group_key=77,
             group_size=2,
+            scale=scale,
             units=[tf.constant(units, tf.float32)],
             rows=rows,
             statistics=[tf.constant(statistics, tf.bfloat16)],

@@ -662,7 +662,11 @@ class FailureTest(parameterized.TestCase):
                     self.assertIn("variable has more than one gradient", str(error))
 
     @parameterized.parameters(
-        ({"sparsity_multiplier": 2.0}, "sparsity_multiplier must be above 0 and less than 2, got"),
+        ({"multiplier": 2.0}, r"\bmultiplier must be above 0 and less than 2, got"),
+        (
+            {"multiplier": 64.0, "scale": "unit"},
+            r"\bmultiplier must be above 0 and less than 64, got",
+        ),
         ({"residual_shape": (5, 7)}, r"residuals\[0\] must be a float32 variable of shape"),
         ({"bucket_rank": 1}, "bucket must be a scalar resource handle"),
         (

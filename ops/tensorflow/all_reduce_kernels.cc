@@ -169,7 +169,7 @@ class ThreeLcAllReduceOp : public AllReduceOp {
  private:
   absl::Status AllReduce(OpKernelContext* context, const RunHop& run) override {
     ThreeLcScaling scaling(0, scale_of_);
-    TF_RETURN_IF_ERROR(SparsityMultiplier(context, &scaling));
+    TF_RETURN_IF_ERROR(ReadMultiplier(context, &scaling));
     FeedbackBuffers<T> buffers(context);
     TF_RETURN_IF_ERROR(buffers.Prepare(rows_, "rows"));
     OpInputList statistics;
@@ -184,19 +184,19 @@ class ThreeLcAllReduceOp : public AllReduceOp {
     return buffers.SetOutputs();
   }
 
-  static absl::Status SparsityMultiplier(OpKernelContext* context,
-                                         ThreeLcScaling* scaling) {
+  static absl::Status ReadMultiplier(OpKernelContext* context,
+                                     ThreeLcScaling* scaling) {
     const Tensor* input;
-    TF_RETURN_IF_ERROR(context->input("sparsity_multiplier", &input));
+    TF_RETURN_IF_ERROR(context->input("multiplier", &input));
     if (!tensorflow::TensorShapeUtils::IsScalar(input->shape())) {
       return absl::InvalidArgumentError(
-          absl::StrCat("sparsity_multiplier must be a scalar, got shape ",
+          absl::StrCat("multiplier must be a scalar, got shape ",
                        input->shape().DebugString()));
     }
     scaling->multiplier = input->scalar<float>()();
     if (scaling->IsValid()) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("sparsity_multiplier must be above 0 and less than ",
+        absl::StrCat("multiplier must be above 0 and less than ",
                      scaling->limit(), ", got ", scaling->multiplier));
   }
 
