@@ -155,7 +155,7 @@ def exact_all_reduce(
 def three_lc_all_reduce(
     gradients,
     residuals,
-    sparsity_multiplier,
+    multiplier,
     bucket,
     group_key,
     group_size,
@@ -187,7 +187,7 @@ def three_lc_all_reduce(
         the same shapes on all workers.
       residuals: list of handles of float32 variables of the same shapes, which
         are updated.
-      sparsity_multiplier: float32 scalar s, the same on all workers.
+      multiplier: float32 scalar m, the same on all workers.
       bucket: handle from `bucket`.
       group_key: int, the key of the group of devices that take part.
       group_size: int, the number of devices in the group.
@@ -196,10 +196,10 @@ def three_lc_all_reduce(
         a gradient as a matrix of `rows` rows, value i, j has the unit a_i b_j,
         and the vector holds a, then b, all above 0. None for none.
       rows: list of ints, the numbers of rows, which do not count without units.
-      scale: "max", where what is quantised with is s times the largest
-        magnitude, 0 < s < 2; or, 0 < s < 64, "mean", s times the mean magnitude,
-        or "unit", s times the unit, for sums root `group_size` times as much, and
-        3 times the mean for gradients without units.
+      scale: "max", where what is quantised with is m times the largest
+        magnitude, 0 < m < 2: the paper's sparsity multiplier; or, 0 < m < 64, "mean",
+        m times the mean magnitude, or "unit", m times the unit, for sums root
+        `group_size` times as much, and 3 times the mean for gradients without units.
       statistics: list of the gradients' `mean_squares`, each alone, or [0] where
         they are not known; None for none. Where they are finite, and `scale` is
         "unit", only as many values are looked at as it takes to know the scale.
@@ -216,7 +216,7 @@ def three_lc_all_reduce(
 
     Raises:
       tf.errors.InvalidArgumentError: a residual has another shape or dtype,
-        units or statistics another size, or the sparsity multiplier is out of range.
+        units or statistics another size, or the multiplier is out of range.
       tf.errors.UnavailableError: a peer has died.
       tf.errors.DeadlineExceededError: the peers did not come in time.
       tf.errors.DataLossError: a message is damaged, or the workers have lost
@@ -229,7 +229,7 @@ def three_lc_all_reduce(
         residuals,
         units,
         [[]] * len(gradients) if statistics is None else statistics,
-        sparsity_multiplier,
+        multiplier,
         bucket,
         companions,
         bucket if companions_bucket is None else companions_bucket,

@@ -8,7 +8,9 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import numbers
 import re
+import types
 
 import numpy as np
 import tensorflow as tf
@@ -47,7 +49,7 @@ def describe(buckets, **others):
 
 
 def _text(value):
-    """Returns what tells a compressor, or a part of it, from others.
+    """Returns what tells a compressor, or a part of it, from others, on all workers alike.
 
     Keras's schedules have no text of their own, but most have a config.
     """
@@ -57,9 +59,35 @@ def _text(value):
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, tuple):
         return f"({', '.join(map(_text, value))})"
+    if isinstance(value, types.FunctionType):
+        return f"{value.__qualname__}{_numbers_in(value)}"
     with contextlib.suppress(AttributeError, NotImplementedError):
         value = (type(value).__name__, value.get_config())
-    return _ADDRESS.sub("", repr(value))
+    return without_addresses(repr(value))
+
+
+def without_addresses(text):
+    """Returns a text without what is another one in each process."""
+    return _ADDRESS.sub("", text)
+
+
+def _numbers_in(function):
+    """Returns the numbers in a function's code, among its defaults, and of functions around it.
+
+    The code itself is another one in each version of Python.
+    """
+    around = [cell.cell_contents for cell in function.__closure__ or ()]
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    values = [*_constants(function.__code__), *defaults, *around]
+    return [value for value in values if isinstance(value, numbers.Number)]
+
+
+def _constants(code):
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _constants(constant)
+        else:
+            yield constant
 
 
 def describe_program(compression):

@@ -404,7 +404,8 @@ class GradientReducer:
         key = (squares, *map(_key, buckets))
         if key not in self._adaptations:
             auto = buckets[0][0].compressor
-            systems = list(map(str, auto.candidates(squares)))
+            names = map(str, auto.candidates(squares))
+            systems = list(map(agreement.without_addresses, names))
             timeline = self._timelines.get((optimizer, auto))
             if timeline is None:
                 self._timelines[optimizer, auto] = timeline = make_timeline()

@@ -76,6 +76,26 @@ class AdamTest(parameterized.TestCase):
                 corrected, design.second_moment(), rtol=1e-4, atol=1e-6, err_msg=f"step {step}"
             )
 
+    @parameterized.parameters(
+        (programs.Moments(freeze_step=6, beta_2=0.9), {4, 5}),
+        (programs.ZeroOneMoments(freeze_step=8, updates_per_interval=3, beta_2=0.9), {5, 7}),
+    )
+    def test_the_second_moment_of_a_variable_that_comes_late_is_of_its_own_steps(
+        self, compressor, exact
+    ):
+        shape, late, steps = _SHAPES[0], 4, 10
+        arguments = programs.of_a_late_variable, compressor, shape, steps, late
+        moments = one(shared_cluster(_WORKERS).run(*arguments))
+        weighted = total = 0.0
+        for step in range(late, steps):
+            weighted, total = (0.9 * x if step in exact else x for x in (weighted, total))
+            if step in exact:
+                workers = [programs.gradients([shape] * 2, step, w)[1] for w in range(_WORKERS)]
+                weighted, total = weighted + np.square(np.sum(workers, axis=0)), total + 1
+        # In the steps after the last exact one.
+        for moment in moments[max(exact) + 1 - late :]:
+            np.testing.assert_allclose(moment, np.ravel(weighted / total), rtol=1e-4, atol=1e-6)
+
     def test_steps_before_the_first_exact_one_have_the_square(self):
         arguments = {"updates_per_interval": 1, "start_step": 2}
         _, delivered, _ = run(tf_gc.ZeroOneAdam(**arguments))
@@ -161,7 +181,9 @@ class ReferenceTest(parameterized.TestCase):
     def test_local_steps(self, period):
         self.assert_follows(tf_gc.LocalSteps(period), reference.LocalSteps, period=period)
 
-    @parameterized.parameters((7, 64, "l2"), (1, 0, "l2"), (127, 0, "max"), (5, 100, "max"))
+    @parameterized.parameters(
+        (7, 64, "l2"), (1, 0, "l2"), (127, 0, "max"), (5, 100, "max"), (7, 1 << 40, "l2")
+    )
     def test_qsgd(self, levels, block, norm):
         self.assert_follows(
             tf_gc.QSGD(levels, block, norm), reference.QSGD, levels=levels, block=block, norm=norm
@@ -220,6 +242,30 @@ class ReferenceTest(parameterized.TestCase):
             shapes=_BUCKET_SHAPES,
             normal=normal,
         )
+
+
+class MagnitudeTest(parameterized.TestCase):
+    """Values whose sums or squares are too large, or too small, for float32."""
+
+    @parameterized.product(
+        compressor=[tf_gc.QSGD(), tf_gc.QSGD(block=0), tf_gc.SSDM(), tf_gc.TernGrad()],
+        factor=[2.0**-80, 2.0**80],
+    )
+    def test_what_is_delivered_of_them_is_what_it_is_of_others(self, compressor, factor):
+        self._check(compressor, factor)
+
+    @parameterized.parameters(tf_gc.OneBit(), tf_gc.TernGrad())
+    def test_a_mean_may_be_there_where_a_sum_is_not(self, compressor):
+        self._check(compressor, 2.0**120)
+
+    def _check(self, compressor, factor):
+        values = np.random.default_rng(7).standard_normal([_WORKERS, 64, 64], np.float32)
+        others, delivered = (
+            one(shared_cluster(_WORKERS).run(programs.given, compressor, v))
+            for v in (values, np.float32(factor) * values)
+        )
+        self.assertGreater(np.abs(others).max(), 0)
+        np.testing.assert_allclose(delivered, np.float32(factor) * others, rtol=1e-6)
 
 
 class RandomChoiceTest(parameterized.TestCase):

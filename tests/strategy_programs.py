@@ -1066,7 +1066,8 @@ def ask_for_a_slot(slot):
 
 
 def bad_inputs(
-    sparsity_multiplier=1.0,
+    multiplier=1.0,
+    scale="max",
     residual_shape=_SHAPE,
     bucket_rank=0,
     units=(),
@@ -1084,13 +1085,37 @@ def bad_inputs(
         tf_gc.ops.three_lc_all_reduce(
             [tf.zeros(_SHAPE)],
             [residual],
-            sparsity_multiplier,
+            multiplier,
             bucket,
             group_key=77,
             group_size=2,
+            scale=scale,
             units=[tf.constant(units, tf.float32)],
             rows=rows,
             statistics=[tf.constant(statistics, tf.bfloat16)],
+            timeout_seconds=20.0,
+        )
+
+
+def bad_inputs_of_thc(units=(), unit_rows=(48,)):
+    """Does the same with THC's op."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy()
+    with tf.device(f"{strategy.extended._worker_device}/device:CPU:0"):
+        residual = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=_SHAPE, shared_name="residual")
+        tf.raw_ops.AssignVariableOp(resource=residual, value=tf.zeros(_SHAPE))
+        tf_gc.ops.thc_all_reduce(
+            [tf.zeros(_SHAPE)],
+            [residual],
+            table=range(4),
+            bits=2,
+            truncation=2.0,
+            signs=1,
+            rounding=rank(),
+            bucket=tf_gc.ops.bucket(key="bad", variables=1),
+            group_key=77,
+            group_size=2,
+            units=[tf.constant(units, tf.float32)],
+            unit_rows=unit_rows,
             timeout_seconds=20.0,
         )
 
@@ -1120,3 +1145,24 @@ def reduce_with_a_schedule_without_config():
             return 0.01
 
     different_programs([tf_gc.Marsit(Own())] * 2)
+
+
+def _constant(value):
+    return lambda step: value
+
+
+def different_functions(kind):
+    """A hyper-parameter is a function, with another number in it on each worker."""
+    functions = {
+        "constant": (lambda step: 0.25, lambda step: 0.5),
+        "default": (lambda step, value=0.25: value, lambda step, value=0.5: value),
+        "nonlocal": (_constant(0.25), _constant(0.5)),
+    }
+    different_programs(list(map(tf_gc.Marsit, functions[kind])))
+
+
+def equal_functions():
+    """The same function, which lies at another address on each worker."""
+    systems = [tf_gc.Marsit(_constant(0.25)) for _ in range(2)]
+    different_programs(systems)
+    different_programs([tf_gc.Auto(systems=(None, system)) for system in systems])

@@ -662,7 +662,11 @@ class FailureTest(parameterized.TestCase):
                     self.assertIn("variable has more than one gradient", str(error))
 
     @parameterized.parameters(
-        ({"sparsity_multiplier": 2.0}, "sparsity_multiplier must be above 0 and less than 2, got"),
+        ({"multiplier": 2.0}, r"\bmultiplier must be above 0 and less than 2, got"),
+        (
+            {"multiplier": 64.0, "scale": "unit"},
+            r"\bmultiplier must be above 0 and less than 64, got",
+        ),
         ({"residual_shape": (5, 7)}, r"residuals\[0\] must be a float32 variable of shape"),
         ({"bucket_rank": 1}, "bucket must be a scalar resource handle"),
         (
@@ -679,6 +683,23 @@ class FailureTest(parameterized.TestCase):
     def test_a_bad_input_of_the_op_is_refused_by_name(self, arguments, message):
         with Cluster(2) as cluster:
             for error in cluster.outcomes(programs.bad_inputs, **arguments):
+                self.assertIsInstance(error, tf.errors.InvalidArgumentError)
+                self.assertRegex(error.message, message)
+
+    @parameterized.parameters(
+        (
+            {"units": [1.0] * 112, "unit_rows": (47,)},
+            r"unit_rows\[0\] must divide the 3072 values .*got 47",
+        ),
+        (
+            {"units": [1.0] * 111},
+            r"units\[0\] must have the shape \[112\], for unit_rows = 48 and 64 col",
+        ),
+        ({"unit_rows": (48, 48)}, "unit_rows must have one number for each"),
+    )
+    def test_bad_units_of_thcs_op_are_refused_by_name(self, arguments, message):
+        with Cluster(2) as cluster:
+            for error in cluster.outcomes(programs.bad_inputs_of_thc, **arguments):
                 self.assertIsInstance(error, tf.errors.InvalidArgumentError)
                 self.assertRegex(error.message, message)
 
@@ -762,6 +783,16 @@ class FailureTest(parameterized.TestCase):
             if field != "the number of buckets" or rank == 0:
                 for value in values:
                     self.assertIn(value, str(error))
+
+    @parameterized.parameters("constant", "default", "nonlocal")
+    def test_workers_whose_functions_have_other_numbers_are_told_so(self, kind):
+        for error in shared_cluster(2).outcomes(programs.different_functions, kind):
+            self.assertIsInstance(error, ValueError)
+            for word in ("the compressor of bucket 0", "0.25", "0.5"):
+                self.assertIn(word, str(error))
+
+    def test_workers_whose_functions_are_the_same_agree(self):
+        shared_cluster(2).run(programs.equal_functions)
 
     def test_a_schedule_of_keras_may_have_no_config(self):
         shared_cluster(2).run(programs.reduce_with_a_schedule_without_config)

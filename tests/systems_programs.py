@@ -144,6 +144,17 @@ def repeated(compressor, values, count, reduce_op="SUM"):
     return np.stack([reducer([value]) for _ in range(count)])
 
 
+def of_a_late_variable(compressor, shape, steps, late):
+    """Returns what is delivered of a variable whose gradients begin late, beside another one's."""
+    reduce = Reducer(compressor, [shape, shape])
+    for step in range(late):
+        values = gradients([shape, shape], step, rank())
+        pairs = [(tf.constant(values[0]), reduce.variables[0])]
+        reduce.strategy.run(reduce.strategy.reduce_gradients, args=(pairs,))
+    delivered = [reduce(gradients([shape, shape], step, rank())) for step in range(late, steps)]
+    return np.split(np.stack(delivered), 2, axis=1)[0]  # the last variable is first in a bucket
+
+
 def second_moments(compressor, shape, count):
     """Returns what units come from after each step, the weight last, and the squares of each."""
     reduce = Reducer(compressor, [shape])

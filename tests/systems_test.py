@@ -5,12 +5,14 @@ import statistics
 
 import numpy as np
 import systems_programs as programs
+import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import tf_gc
 from tests import systems_reference as reference
 from tests import testing, three_lc_reference
 from tests.clusters import one, shared_cluster
+from tf_gc.compressors import sparse
 
 _SHAPES = ((48, 64), (40, 50))  # of two variables
 _SIZES = tuple(math.prod(shape) for shape in reversed(_SHAPES))  # in the order of the bucket
@@ -71,6 +73,14 @@ class OverflowTest(parameterized.TestCase):
             self.assertFalse(np.isfinite(reduced[-_SIZES[-1] :]).all())
             np.testing.assert_array_equal(after[-kept:], before[-kept:])
             self.assertGreater(np.abs(before[-kept:]).sum(), 0)
+
+    def test_values_whose_magnitudes_have_no_finite_sum_overshoot_by_their_mean(self):
+        values = np.full(101, 2e36, np.float32)
+        values[0] = 2e38
+        mean = values.mean(dtype=np.float64)
+        delivered, left = sparse.deliver(tf.constant(values), 1.0)
+        np.testing.assert_allclose(delivered, values + np.minimum(values, mean), rtol=1e-6)
+        np.testing.assert_allclose(left, -np.minimum(values, mean), rtol=1e-3)
 
     def test_what_auto_did_not_deliver_in_a_step_that_overflows_comes_in_the_next_one(self):
         compressor = tf_gc.Auto(systems=(None,))
@@ -219,6 +229,12 @@ class ReferenceTest(parameterized.TestCase):
     def test_scale_com(self, **arguments):
         system = reference.ScaleCom(_WORKERS, _SIZES, _NAMES, **arguments)
         self.assert_follows(tf_gc.ScaleCom(**arguments), system)
+
+    @parameterized.parameters(False, True)
+    def test_a_chunk_of_more_values_than_there_are_has_them_all(self, strided):
+        arguments = {"beta": 1.0, "overshoot": 0.0, "strided": strided}
+        system = reference.ScaleCom(_WORKERS, _SIZES, _NAMES, chunk=sum(_SIZES), **arguments)
+        self.assert_follows(tf_gc.ScaleCom(1 << 40, **arguments), system)
 
 
 class ScaleComTest(absltest.TestCase):

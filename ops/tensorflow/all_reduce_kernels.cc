@@ -169,9 +169,9 @@ class ThreeLcAllReduceOp : public AllReduceOp {
  private:
   absl::Status AllReduce(OpKernelContext* context, const RunHop& run) override {
     ThreeLcScaling scaling(0, scale_of_);
-    TF_RETURN_IF_ERROR(SparsityMultiplier(context, &scaling));
+    TF_RETURN_IF_ERROR(ReadMultiplier(context, &scaling));
     FeedbackBuffers<T> buffers(context);
-    TF_RETURN_IF_ERROR(buffers.Prepare(rows_));
+    TF_RETURN_IF_ERROR(buffers.Prepare(rows_, "rows"));
     OpInputList statistics;
     TF_RETURN_IF_ERROR(context->input_list("statistics", &statistics));
     for (int i = 0; i < statistics.size(); ++i) {
@@ -184,19 +184,19 @@ class ThreeLcAllReduceOp : public AllReduceOp {
     return buffers.SetOutputs();
   }
 
-  static absl::Status SparsityMultiplier(OpKernelContext* context,
-                                         ThreeLcScaling* scaling) {
+  static absl::Status ReadMultiplier(OpKernelContext* context,
+                                     ThreeLcScaling* scaling) {
     const Tensor* input;
-    TF_RETURN_IF_ERROR(context->input("sparsity_multiplier", &input));
+    TF_RETURN_IF_ERROR(context->input("multiplier", &input));
     if (!tensorflow::TensorShapeUtils::IsScalar(input->shape())) {
       return absl::InvalidArgumentError(
-          absl::StrCat("sparsity_multiplier must be a scalar, got shape ",
+          absl::StrCat("multiplier must be a scalar, got shape ",
                        input->shape().DebugString()));
     }
     scaling->multiplier = input->scalar<float>()();
     if (scaling->IsValid()) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("sparsity_multiplier must be above 0 and less than ",
+        absl::StrCat("multiplier must be above 0 and less than ",
                      scaling->limit(), ", got ", scaling->multiplier));
   }
 
@@ -227,7 +227,7 @@ class ThcAllReduceOp : public HopOp {
     std::vector<int64_t> sizes;
     TF_RETURN_IF_ERROR(ReadSizes(context, *session, &sizes));
     FeedbackBuffers<T> buffers(context);
-    TF_RETURN_IF_ERROR(buffers.Prepare(rows_));
+    TF_RETURN_IF_ERROR(buffers.Prepare(rows_, "unit_rows"));
     const kernels::ParallelFor threads = IntraOpThreads(context);
     const float divisor = is_mean_ ? group_size() : 1;
     ThcBucket bucket(buffers.variables(), std::move(scheme), session->ranks,

@@ -197,7 +197,7 @@ TF_GC_ALL_REDUCE_OP("TfGc>ThreeLcAllReduce")
     .Input("residuals: N * resource")
     .Input("units: N * float")
     .Input("statistics: N * bfloat16")
-    .Input("sparsity_multiplier: float")
+    .Input("multiplier: float")
     .Input("bucket: resource")
     .Output("reduced: N * T")
     .Attr("N: int >= 1")
@@ -226,11 +226,11 @@ units: For each gradient the units in which it is quantised, the same on all
 statistics: For each gradient its MeanSquares, or [0]. Of gradients in units whose
   statistics are finite only as many values are looked at as settle the scale
   "unit", which does not change the results.
-sparsity_multiplier: Scalar s; the same on all workers.
+multiplier: Scalar m; the same on all workers.
 bucket: Handle from Bucket.
 reduced: The sums (or means), in the order and with the shapes of gradients.
 rows: For each gradient the number of rows; does not count without units.
-scale: What is multiplied with s: the largest magnitude, 0 < s < 2, or, 0 < s < 64,
+scale: What is multiplied with m: the largest magnitude, 0 < m < 2, or, 0 < m < 64,
   the mean magnitude, or the unit, for sums that of root group_size; 3 times the
   mean for gradients without units.
 group_key: Key of the group of devices that take part.

@@ -17,17 +17,18 @@ absl::Status GetRows(tensorflow::OpKernelConstruction* context,
 }
 
 absl::Status GetUnits(const tensorflow::Tensor& units, int64_t size,
-                      int64_t rows, int i, const float** array) {
+                      int64_t rows, const char* rows_name, int i,
+                      const float** array) {
   if (units.NumElements() == 0 || size == 0) return absl::OkStatus();
   if (rows < 1 || size % rows != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("rows[", i, "] must divide the ", size,
+        absl::StrCat(rows_name, "[", i, "] must divide the ", size,
                      " values of gradients[", i, "], got ", rows));
   }
   if (units.dims() != 1 || units.NumElements() != rows + size / rows) {
     return absl::InvalidArgumentError(
         absl::StrCat("units[", i, "] must have the shape [", rows + size / rows,
-                     "], for rows = ", rows, " and ", size / rows,
+                     "], for ", rows_name, " = ", rows, " and ", size / rows,
                      " columns, or [0], got ", units.shape().DebugString()));
   }
   const auto values = units.flat<float>();

@@ -25,9 +25,11 @@ namespace tf_gc {
 absl::Status GetRows(tensorflow::OpKernelConstruction* context,
                      const char* name, std::vector<int64_t>* rows);
 
-// The input units[i] of a variable of `size` values: null for none.
+// The input units[i] of a variable of `size` values: null for none. The number
+// of rows comes from the attribute `rows_name`.
 absl::Status GetUnits(const tensorflow::Tensor& units, int64_t size,
-                      int64_t rows, int i, const float** array);
+                      int64_t rows, const char* rows_name, int i,
+                      const float** array);
 
 // Finds out from the input statistics[i] whether the variable's values are
 // small, which it says in `are_small`.
@@ -44,8 +46,9 @@ class FeedbackBuffers {
   explicit FeedbackBuffers(tensorflow::OpKernelContext* context)
       : context_(context) {}
 
-  // `rows` are those of the units.
-  absl::Status Prepare(const std::vector<int64_t>& rows) {
+  // `rows` are those of the units, from the attribute `rows_name`.
+  absl::Status Prepare(const std::vector<int64_t>& rows,
+                       const char* rows_name) {
     TF_RETURN_IF_ERROR(context_->input_list("gradients", &gradients_));
     TF_RETURN_IF_ERROR(context_->input_list("residuals", &residuals_));
     tensorflow::OpInputList units;
@@ -54,7 +57,8 @@ class FeedbackBuffers {
     for (int i = 0; i < gradients_.size(); ++i) {
       const int64_t size = gradients_[i].NumElements();
       FeedbackVariable variable = {};
-      TF_RETURN_IF_ERROR(GetUnits(units[i], size, rows[i], i, &variable.units));
+      TF_RETURN_IF_ERROR(
+          GetUnits(units[i], size, rows[i], rows_name, i, &variable.units));
       TF_RETURN_IF_ERROR(FindResidual(i));
       TF_RETURN_IF_ERROR(TakeGradient(i, &variable.values));
       variable.size = size;

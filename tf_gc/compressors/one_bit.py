@@ -30,12 +30,14 @@ class OneBit(FusedCompressor):
     shares_second_moment = True
 
     def reduce(self, values, exchange):
-        # The other sign's values are zeros, which change no sum.
-        parts = tf.maximum(values, 0.0), tf.minimum(values, 0.0)
-        sums = [scales.per_variable(scales.total, part, exchange) for part in parts]
         negative = scales.per_variable(_count_negative, values, exchange)
-        counts = [tf.constant(exchange.sizes, tf.float32) - negative, negative]
-        means = tf.math.divide_no_nan(tf.stack(sums), tf.stack(counts))
+        sizes = tf.constant(exchange.sizes, tf.float32)
+        means = tf.stack(
+            [
+                _mean(tf.maximum(values, 0.0), sizes - negative, exchange),
+                -_mean(tf.minimum(values, 0.0), negative, exchange),
+            ]
+        )
 
         def decode(means, packed):
             positive = ops.sign_unpack(packed, exchange.size) > 0
@@ -47,6 +49,12 @@ class OneBit(FusedCompressor):
             means, ops.sign_pack(values), decode, exchange, least=float("-inf")
         )
         return total, values - own
+
+
+def _mean(values, counts, exchange):
+    """Returns the mean magnitude of so many values of each variable; the others are zeros."""
+    sizes = tf.constant(exchange.sizes, tf.float32)
+    return scales.mean_magnitudes(values, exchange) * tf.math.divide_no_nan(sizes, counts)
 
 
 def _count_negative(values):

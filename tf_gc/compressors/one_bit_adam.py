@@ -33,8 +33,9 @@ class OneBitAdam(FusedCompressor):
 
         s <- s + (1 - beta_2) / (1 - beta_2^j) (g^2 - s),    g the reduced gradient
 
-    with j the number of the update; then it stays. The strategy has the optimizer use it
-    in place of the square of the gradient (`second_moments`).
+    with j the number of the update of the variable, which may come late; then it stays. The
+    strategy has the optimizer use it in place of the square of the gradient
+    (`second_moments`). Of a variable that has had no exact step it squares d.
 
     The paper's server compresses the sum again, with a residual of its own. Here every
     worker sends its bits to all others, which add them up exactly: one error less, N bits
@@ -86,7 +87,8 @@ class OneBitAdam(FusedCompressor):
 
     def slot_shapes(self, shape):
         # Shares of what all workers have: with N of them, its Nth part where slots add up.
-        return {**super().slot_shapes(shape), "momentum": shape, "variance": shape}
+        slots = {"momentum": shape, "variance": shape, "counts": (2,)}
+        return {**super().slot_shapes(shape), **slots}
 
     def is_exact(self, step):
         """Whether gradients are reduced exactly in a step, an int64 scalar."""
@@ -111,22 +113,25 @@ class OneBitAdam(FusedCompressor):
         after = exchange.after(total)
         with tf.control_dependencies([total]):
             after.write("momentum", (self.beta_1 * old + (1 - self.beta_1) * reduced) / unit)
-            rate = (1 - self.beta_2) / self._norm(self._updates(exchange) + 1)
-            rate = tf.where(is_exact, rate, 0.0)
+            counts = _counts(exchange)
+            rate = (1 - self.beta_2) / self._norm(counts[:, 0] + 1)
+            rate = scales.spread(tf.where(is_exact, rate, 0.0), exchange)
             variance = exchange.read("variance")
             after.write("variance", variance + rate * (tf.square(reduced) / unit - variance))
+            after.write("counts", tf.reshape(counts + self._counted(exchange), [-1]) / unit)
         return total, residual
 
     def second_moments(self, exchange, reduced):
         """Returns what Adam is to use in place of the squares of the reduced gradients.
 
-        With it Adam's velocity in step t is s (1 - beta_2^t), whose bias it corrects to s:
+        With it Adam's velocity in the variable's step t is s (1 - beta_2^t), whose bias it
+        corrects to s:
 
             v = s + (1 - beta_2^(t-1)) / (1 - beta_2^(j-1)) (g^2 - s)       (exact steps)
             v = s                                                         (all others)
 
-        In a warm-up from the first step on, where j = t, that is the square. So it is in
-        steps before the first exact one.
+        In a warm-up, where j = t, that is the square. So it is in steps before the first
+        exact one.
 
         Args:
           exchange: the bucket, after `all_reduce`.
@@ -135,25 +140,26 @@ class OneBitAdam(FusedCompressor):
         Returns:
           Float32 tensors of the variables' shapes.
         """
-        updates = self._updates(exchange)
-        gain = tf.math.divide_no_nan(self._norm(exchange.step), self._norm(updates))
+        before = _counts(exchange) - self._counted(exchange)
+        updates, steps = tf.unstack(self._norm(before), axis=1)
         unknown = tf.cast(tf.equal(updates, 0), tf.float32)
-        gain = tf.where(self.is_exact(exchange.step), gain, unknown)
+        gains = tf.math.divide_no_nan(steps, updates)
+        gains = tf.where(self.is_exact(exchange.step), gains, unknown)
         moments = []
-        for gradient, slot in zip(reduced, exchange.slots["variance"], strict=True):
+        slots = exchange.slots["variance"]
+        for gain, gradient, slot in zip(tf.unstack(gains, len(slots)), reduced, slots, strict=True):
             variance = slot.read_value() * _unit(exchange)
             square = tf.square(tf.cast(gradient, tf.float32))
             moments.append(variance + gain * (square - variance))
         return moments
 
-    def _updates(self, exchange):
-        """Returns the number of updates of s in the steps before this one."""
-        before = self.exact_steps(tf.constant(self.start_step, tf.int64))
-        return self.exact_steps(exchange.step) - before
+    def _counted(self, exchange):
+        """Returns by how much this step raises the counts of a variable."""
+        return tf.stack([tf.cast(self.is_exact(exchange.step), tf.float32), 1.0])
 
-    def _norm(self, count):
-        """Returns 1 - beta_2^count, a float32 scalar."""
-        return tf.cast(1 - self.beta_2 ** tf.cast(count, tf.float64), tf.float32)
+    def _norm(self, counts):
+        """Returns 1 - beta_2^count of each count, as float32."""
+        return tf.cast(1 - self.beta_2 ** tf.cast(counts, tf.float64), tf.float32)
 
     def _exact(self, values, exchange):
         # What is left over stays: it is no part of the second moment.
@@ -165,6 +171,12 @@ class OneBitAdam(FusedCompressor):
         scale = scales.mean_magnitudes(momentum, exchange)
         total, own = gathered.sum_signs(scale, momentum, exchange)
         return total - exchange.workers * prediction, momentum - own
+
+
+def _counts(exchange):
+    """Returns how many updates of s, and how many steps, each variable has had: [variables, 2]."""
+    counts = tf.round(exchange.read("counts") * _unit(exchange))
+    return tf.reshape(counts, [-1, 2])
 
 
 def _unit(exchange):

@@ -34,10 +34,10 @@ class QSGD(FusedCompressor):
     Attributes:
       levels: s, 1 ... 127. 1, 3, 7, 15 and 127 make the best of their 2, 3, 4, 5
         and 8 bits.
-      block: the number of values of a bucket that share a norm; 0: those of a
-        variable do. How to tune it: the variance is that of the gradient, times
-        sqrt(block) / s at most; the paper uses 512 with 4 bits. A norm takes 32
-        bits.
+      block: the number of values of a bucket that share a norm, or all of them if
+        there are no more; 0: those of a variable do. How to tune it: the variance is
+        that of the gradient, times sqrt(block) / s at most; the paper uses 512 with 4
+        bits. A norm takes 32 bits.
       norm: "l2", or "max", the largest magnitude: less noise, and fewer zeros.
       seed: of the random numbers.
 
@@ -81,11 +81,15 @@ class QSGD(FusedCompressor):
         """Returns the norms of all blocks, or of all variables."""
         norm = scales.norm if self.norm == "l2" else scales.max_abs
         if self.block:
-            return norm(scales.to_blocks(values, self.block))
+            return norm(scales.to_blocks(values, self._block(exchange)))
         return scales.per_variable(norm, values, exchange)
 
     def _spread(self, norms, exchange):
         """Returns each value's norm, [n]."""
         if self.block:
-            return tf.repeat(norms, self.block)[: exchange.size]
+            return tf.repeat(norms, self._block(exchange))[: exchange.size]
         return scales.spread(norms, exchange)
+
+    def _block(self, exchange):
+        """Returns the number of values in a block: none is padded beyond the bucket."""
+        return min(self.block, max(1, exchange.size))

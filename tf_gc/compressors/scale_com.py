@@ -32,7 +32,7 @@ class ScaleCom(FusedCompressor):
     plus that.
 
     Attributes:
-      chunk: C, at least 1: one of so many values is sent.
+      chunk: C, at least 1: one of so many values is sent, of a bucket that has fewer one.
       beta: of the filter, in (0, 1], or a schedule; 1 is plain error feedback.
       units: in which values are selected: "gradient", or "second_moment": the
         root of the second moment that rows and columns have had so far. What is
@@ -63,15 +63,16 @@ class ScaleCom(FusedCompressor):
         schedules.check("beta", self.beta, "in (0, 1]", lambda b: 0 < b <= 1)
 
     def reduce(self, values, exchange):
-        chunks = -(-exchange.size // self.chunk)
+        chunk = self._chunk(exchange)
+        chunks = -(-exchange.size // chunk)
         places = sparse.broadcast_indices(
-            lambda: self._select(values, chunks, exchange),
+            lambda: self._select(values, chunk, chunks, exchange),
             chunks,
-            chunks * self.chunk,
+            chunks * chunk,
             exchange.take_turn() % exchange.workers,
             exchange,
         )
-        indices = places % self.chunk * chunks + places // self.chunk if self.strided else places
+        indices = places % chunk * chunks + places // chunk if self.strided else places
         total, kept = sparse.sum_at(indices, values, self.overshoot, exchange)  # m + g - sent
         if self.beta == 1:
             return total, kept
@@ -81,10 +82,14 @@ class ScaleCom(FusedCompressor):
     def residual_factor(self, exchange):
         return schedules.at_step(self.beta, exchange.step)
 
-    def _select(self, values, chunks, exchange):
+    def _chunk(self, exchange):
+        """Returns the number of values in a chunk, which has no more than the bucket."""
+        return min(self.chunk, max(1, exchange.size))
+
+    def _select(self, values, chunk, chunks, exchange):
         """Returns where the largest magnitudes are, with one chunk after the other."""
         compared = sparse.to_compare(values, exchange)
         if self.strided:
-            padded = tf.pad(compared, [[0, self.chunk * chunks - exchange.size]])
-            compared = tf.reshape(tf.transpose(tf.reshape(padded, [self.chunk, chunks])), [-1])
-        return ops.chunk_argmax(compared, self.chunk)
+            padded = tf.pad(compared, [[0, chunk * chunks - exchange.size]])
+            compared = tf.reshape(tf.transpose(tf.reshape(padded, [chunk, chunks])), [-1])
+        return ops.chunk_argmax(compared, chunk)

@@ -61,7 +61,10 @@ def total(values: tf.Tensor) -> tf.Tensor:
 
 def norm(values: tf.Tensor) -> tf.Tensor:
     """Returns the Euclidean norms of float32 [..., n] over the last axis."""
-    return tf.sqrt(total(tf.square(values)))
+    # In units of the largest value, as squares may be too large or too small for float32.
+    largest = max_abs(values)
+    parts = tf.math.divide_no_nan(values, largest[..., tf.newaxis])
+    return largest * tf.sqrt(total(tf.square(parts)))
 
 
 def max_abs(values: tf.Tensor) -> tf.Tensor:
@@ -76,7 +79,7 @@ def mean_magnitudes(values: tf.Tensor, exchange: Exchange) -> tf.Tensor:
 
 def root_mean_square(values: tf.Tensor) -> tf.Tensor:
     """Returns the root of the mean of v^2 of a vector; 0 if it is empty."""
-    return norm(values) / max(values.shape[0], 1) ** 0.5
+    return norm(values / max(values.shape[0], 1) ** 0.5)  # the norm itself may overflow
 
 
 def to_blocks(values: tf.Tensor, block: int) -> tf.Tensor:

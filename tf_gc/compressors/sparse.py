@@ -111,7 +111,8 @@ def deliver(selected: tf.Tensor, overshoot: float) -> tuple[tf.Tensor, tf.Tensor
     """
     if not overshoot:
         return selected, tf.zeros_like(selected)
-    mean = scales.total(tf.abs(selected)) / tf.cast(tf.size(selected), tf.float32)
+    # Not the sum over k, as that may overflow.
+    mean = scales.total(tf.abs(selected) / tf.cast(tf.size(selected), tf.float32))
     delivered = selected + overshoot * tf.clip_by_value(selected, -mean, mean)
     left = selected - delivered  # exact
     return delivered, tf.where(tf.math.is_finite(left), left, 0.0)
