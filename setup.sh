@@ -76,7 +76,7 @@ install() {
     fail "pip could not install $*, for what it says above"
 }
 
-# Once for every content of the requirements.
+# Once for every content of these files.
 wanted=$(cat requirements-dev.txt pyproject.toml build_tools/keras_alone.py | sha256sum)
 [ "$(cat .venv/tf_gc_requirements 2>/dev/null)" = "$wanted" ] && is_new= || is_new=1
 if [ "$is_new" ]; then
