@@ -263,7 +263,9 @@ def bandwidths_of_several(compression, bandwidth):
         left = [np.reshape(samples, [-1, 3])]
         take = lambda: tf.constant(left.pop() if left else np.zeros([0, 3]))  # noqa: E731
         with patch.object(link_probe.ops, "network_samples", take):
-            for _ in range(4):
+            # The second `Auto` may ask before the first one has the samples, and nobody waits for
+            # the last decision: so there are some reports more.
+            for _ in range(12):
                 step(gradients)
     return list(known.values())
 
