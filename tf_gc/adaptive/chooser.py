@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -61,6 +62,8 @@ _STEADY_STEPS = 8
 _DOUBTFUL_STEPS = 12
 # Of so many networks it is known what plans took.
 _MOST_TRIALS = 8
+# So many predictions are remembered.
+_MOST_COSTS = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,6 +172,8 @@ class Chooser:
         self._sizes = tuple(max(1, size) for size in sizes)
         self._workers = workers
         self._rates = rates
+        # With each report most are asked for again.
+        self._cost = functools.lru_cache(_MOST_COSTS)(self._predict_all)
         self._search = RatioSearch() if ratios else None
         self._ratios = tuple(ratios)
         self._gains = {}
@@ -576,7 +581,7 @@ class Chooser:
         best = min(known.values(), key=lambda cost: cost.seconds)
         return [known.get((system.name, system.collective), best) for system in self._systems]
 
-    def _cost(self, network, size, ratio):
+    def _predict_all(self, network, size, ratio):
         ratio = ratio or 1.0
         computation = self._rates and seconds_per_value(self._rates, self._workers, ratio)
         return predict(network, size, self._workers, ratio, computation)
