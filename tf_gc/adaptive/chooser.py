@@ -173,7 +173,7 @@ class Chooser:
         self._workers = workers
         self._rates = rates
         # With each report most are asked for again.
-        self._cost = functools.lru_cache(_MOST_COSTS)(self._predict_all)
+        self._cost = functools.lru_cache(_MOST_COSTS)(self._predictions)
         self._search = RatioSearch() if ratios else None
         self._ratios = tuple(ratios)
         self._gains = {}
@@ -581,7 +581,7 @@ class Chooser:
         best = min(known.values(), key=lambda cost: cost.seconds)
         return [known.get((system.name, system.collective), best) for system in self._systems]
 
-    def _predict_all(self, network, size, ratio):
+    def _predictions(self, network, size, ratio):
         ratio = ratio or 1.0
         computation = self._rates and seconds_per_value(self._rates, self._workers, ratio)
         return predict(network, size, self._workers, ratio, computation)
