@@ -33,6 +33,9 @@ from tf_gc.traffic import Traffic, VariableTraffic
 # its own, which are made beside the other's.
 _MOST_COMPANION_BYTES = 1 << 20
 
+# Of weights.
+_ROUNDING = 1e-5
+
 # The same on all workers, as these make the same buckets in the same order.
 _bucket_keys = itertools.count()
 
@@ -60,12 +63,14 @@ class _Step:
       number: int64 scalar, how many steps came before.
       squares: whether the optimizer squares gradients, so that it is to get second moments.
       weight: of its first moments.
+      momentum_weight: the same of a new optimizer, if variables had another one before. Else 1.
     """
 
     reduce_op: str
     number: tf.Tensor
     squares: bool
     weight: tf.Tensor | float
+    momentum_weight: tf.Tensor | float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +187,8 @@ class GradientReducer:
         with tf.device(self._device):
             self._steps.assign_add(1)
         number = self._residuals.count_step(counter)
-        step = _Step(reduce_op, number, with_second_moments, weight)
+        new_weight = _weight_if_new(weight, momentum, number)
+        step = _Step(reduce_op, number, with_second_moments, weight, new_weight)
         # Which stays where the counter is gone.
         optimizer = self._residuals.shared(counter, "steps", (), tf.int64)._unique_id
         with self._adapted(entries, step, optimizer):
@@ -373,6 +379,7 @@ class GradientReducer:
             slots=self._slots(compressor, variables, step.reduce_op),
             **(_in_units(entries) if compressor.units == "second_moment" else {}),
             choice=choice,
+            momentum_weight=step.momentum_weight,
             turn_counter=functools.partial(self._turn_counter, variables),
         )
 
@@ -600,6 +607,15 @@ def _choices(entries):
 def _has_own_second_moments(compressor):
     """Whether optimizers get second moments from a compressor itself, of variables of any shape."""
     return type(compressor).second_moments is not Compressor.second_moments
+
+
+def _weight_if_new(weight, momentum, number):
+    """Returns the weight of first moments where an optimizer has less than all steps so far."""
+    if momentum is None:
+        return 1.0
+    of_all_steps = 1 - tf.pow(momentum, tf.cast(number, tf.float32))
+    weight = tf.cast(weight, tf.float32)
+    return tf.where(weight < of_all_steps - _ROUNDING, weight, 1.0)
 
 
 def _uses_first_moment(entry):

@@ -98,6 +98,30 @@ def steps_with_second_moments(
     return {**result, "traffic": strategy.traffic.as_dict(), "text": str(strategy.traffic)}
 
 
+def reduced_for_optimizers(compression, weights):
+    """Reduces gradients of the kernel once for each weight of first moments; returns the sums."""
+    strategy = _strategy(compression)
+    variables = _variables(strategy, ["kernel"])
+
+    @tf.function
+    def step(gradient, weight):
+        def replica_step(gradient, weight):
+            [(reduced, _)] = strategy.reduce_gradients(
+                [(gradient, variables["kernel"])],
+                with_second_moments=True,
+                momentum=0.9,
+                first_moments=([None], weight),
+            )
+            return reduced
+
+        return strategy.run(replica_step, args=(gradient, weight))
+
+    return [
+        step(tf.constant(gradient("kernel", number, rank())), tf.constant(weight)).numpy()
+        for number, weight in enumerate(weights)
+    ]
+
+
 def units_of_steps(steps):
     """Returns the units of a compressor, by step, and the slots before it."""
     seen = []
@@ -284,6 +308,28 @@ def bits_of_a_square_matrix(size, steps=2):
             args=(values,),
         )
     return strategy.traffic.as_dict()
+
+
+def losses_around_a_new_optimizer(compression):
+    """Trains a classifier; returns its loss before and after the first step of a new Adam."""
+    keras = tf.keras
+    keras.utils.set_random_seed(0)
+    strategy = _strategy(compression)
+    random = np.random.default_rng(0)
+    inputs = random.standard_normal((2048, 64), np.float32)
+    labels = (inputs @ random.standard_normal((64, 10))).argmax(1)
+    data = tf.data.Dataset.from_tensor_slices((inputs, labels)).repeat().batch(64)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    with strategy.scope():
+        hidden = [keras.layers.Dense(256, activation="relu") for _ in range(2)]
+        model = keras.Sequential([keras.Input((64,)), *hidden, keras.layers.Dense(10)])
+    losses = []
+    for steps in (90, 1):
+        with strategy.scope():
+            model.compile(keras.optimizers.Adam(0.001), loss)
+        model.fit(data, steps_per_epoch=steps, verbose=0)
+        losses.append(float(loss(labels, model(inputs))))
+    return losses
 
 
 def save_model(paths):

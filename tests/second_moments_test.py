@@ -111,6 +111,15 @@ class StatisticsTest(parameterized.TestCase):
             expected = reference.second_moments(sums, ROWS, 1.0).reshape(moment.shape)
             np.testing.assert_array_equal(moment, expected)
 
+    def test_nothing_is_predicted_of_momentum_that_an_optimizer_does_not_have(self):
+        system = tf_gc.EFSignSGD(units="gradient", prediction=0.9)
+        weights = [0.0, 0.1, 0.19, 0.0, 0.1]  # the fourth step is the first of a new optimizer
+        for sums in shared_cluster(2).run(programs.reduced_for_optimizers, system, weights):
+            # Each worker has a magnitude, so that sums have two, but for what was predicted.
+            magnitudes = [len(np.unique(np.round(np.abs(total), 5))) for total in sums]
+            are_of_signs = [number <= 2 for number in magnitudes]
+            self.assertEqual(are_of_signs, [True, False, False, True, False])
+
     @parameterized.named_parameters(
         ("eager", {"compiled": False}),
         ("without_exact_variables", {"names": ("kernel",)}),
@@ -887,6 +896,12 @@ class MomentumTest(absltest.TestCase):
                 optimizer.build([variable])
                 moments = second_moments.first_moments(optimizer, [variable])
                 self.assertEqual(moments is not None, is_used)
+
+
+    def test_a_new_optimizer_goes_on_where_another_one_was(self):
+        cluster = shared_cluster(2)
+        before, after = cluster.run(programs.losses_around_a_new_optimizer, tf_gc.Marsit())[0]
+        self.assertLess(after, 1.2 * before)
 
 
 class SerializationTest(parameterized.TestCase):

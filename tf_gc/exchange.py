@@ -97,6 +97,8 @@ class Exchange:
       squares: for the same compressors by variable this worker's
         `ops.mean_squares`, or [0] if they are not known yet, or not used in this step.
       choice: for `tf_gc.Auto`, what was chosen for this step. Else None.
+      momentum_weight: where variables have been trained by another optimizer before, 1 - beta^t
+        after t steps of this one, the weight of its momentum. Else 1.
       companions: gradients whose sums are returned after the bucket's own, by compressors that
         are known to (`tf_gc.compressors.companions`). Else None.
       turn_counter: makes the variable that `take_turn` counts in, when first called.
@@ -117,6 +119,7 @@ class Exchange:
     units: Sequence[tf.Tensor] | None = None
     squares: Sequence[tf.Tensor] | None = None
     choice: Choice | None = None
+    momentum_weight: tf.Tensor | float = 1.0
     companions: Companions | None = None
     turn_counter: Callable[[], tf.Variable] | None = None
 

@@ -6,6 +6,7 @@ import dataclasses
 import tensorflow as tf
 
 from tf_gc import checks, ops
+from tf_gc.branches import cond
 from tf_gc.compressors.compressor import Compressor
 from tf_gc.exchange import Exchange, from_bytes, to_bytes
 
@@ -34,7 +35,10 @@ class FusedCompressor(Compressor):
         so that an optimizer with m <- beta m + (1 - beta) sum has m = (1 - beta) S',
         but for beta^k of what it had k steps ago, when S was 0. Without it t = g +
         e. S / N is in the slot "delivered". "auto" is the optimizer's own beta where
-        it squares gradients, and else 0.
+        it squares gradients, and else 0. A new optimizer of variables that were trained
+        before divides m by w = 1 - beta^t in its step t. So S' is multiplied by w in that
+        step, and m / w is (1 - beta) S', too; what that leaves stays in e, and S is 0 in the
+        first one.
     """
 
     # Not annotated, as `units`.
@@ -109,7 +113,9 @@ class FusedCompressor(Compressor):
             gradients, residuals, exchange.bucket, group_size=exchange.workers
         )
         if self.predicts:
-            predicted = self.prediction * exchange.read("delivered")
+            begins = tf.equal(exchange.momentum_weight, 0)
+            beta = tf.where(begins, 0.0, self.prediction)
+            predicted = beta * exchange.read("delivered")
             values += predicted
         exchange = _agree(finite, self.statistics(values, exchange), exchange)
         total, residual = self.reduce(values, exchange)
@@ -118,6 +124,8 @@ class FusedCompressor(Compressor):
             total = ops.scatter(total.indices, total.values, exchange.size)
         slots = {}
         if self.predicts:
+            weight = 1 - self.prediction * (1 - exchange.momentum_weight)
+            total, residual = _part(weight, total, residual, values)
             slots["delivered"] = total / exchange.workers
             total -= exchange.workers * predicted
         divisor = float(exchange.workers if exchange.reduce_op == "MEAN" else 1)
@@ -132,6 +140,17 @@ class FusedCompressor(Compressor):
         return ops.unfuse_gradients(
             total, exchange.finite, divisor=divisor, shapes=exchange.shapes, dtype=dtype
         )
+
+
+def _part(weight, total, residual, values):
+    """Returns so much of what would be delivered, and the residual with the rest."""
+    if residual is None:
+        return weight * total, None
+    return cond(
+        tf.less(weight, 1),
+        lambda: (weight * total, weight * residual + (1 - weight) * values),
+        lambda: (total, residual),
+    )
 
 
 def _lost_by_rounding(total, divisor, dtype):
