@@ -494,6 +494,31 @@ def outer_momentum_of_a_constraint(diloco, rate, steps):
     return float(momentum.values[0].numpy()[0, 0])
 
 
+def freeze_between_fits(diloco, optimizer, batches):
+    """Trains two layers, then the second one alone with the same optimizer, then both again.
+
+    Returns:
+      The weights of both layers after each `fit`.
+    """
+    keras = tf.keras
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)
+    strategy_programs.set_random_seed(0)
+    with strategy.scope():
+        layers = [keras.layers.Dense(40), keras.layers.Dense(3)]
+        model = keras.Sequential([keras.Input([32]), *layers])
+        optimizer = getattr(keras.optimizers, optimizer)(0.01)
+    weights = []
+    for trainable in (True, False, True):
+        layers[0].trainable = trainable
+        with strategy.scope():
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(optimizer, loss)
+        model.fit(strategy_programs._data(batches), verbose=0)
+        strategy.synchronize(model.trainable_variables)
+        weights.append([[w.numpy() for w in layer.weights] for layer in layers])
+    return weights
+
+
 def fit_frozen(diloco):
     """Trains a model of which no layer is trainable; returns the number of epochs."""
     keras = tf.keras
