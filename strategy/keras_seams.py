@@ -114,6 +114,8 @@ def _reduce_with_strategy(reduction):
             momentum=_momentum(optimizer) if squares else None,
             first_moments=second_moments.first_moments(optimizer, variables) if squares else None,
         )
+        if may_skip and (training := _local_training()):
+            training.may_leave_out(variables)
         reduced = [(g, v) for (g, _), v in zip(reduced, variables, strict=True)]
         second_moments.warn_of_unknown(optimizer, reduced)
         return reduced

@@ -5,6 +5,7 @@ import functools
 import zlib
 
 import tensorflow as tf
+from absl import logging
 from tf_gc.strategy import second_moments
 from tf_gc.strategy.gradients import times
 from tf_gc.strategy.residuals import OUTER_RESIDUAL, OUTER_STEPS
@@ -14,6 +15,10 @@ _OTHER_PERIOD = (
     "within a period of tf_gc.DiLoCo an optimizer has got other variables, or a checkpoint from "
     "within one was restored with another inner_steps, fragments or start_step: call "
     "strategy.synchronize with the variables of that period first"
+)
+_NO_OUTER_STEP = (
+    "with tf_gc.DiLoCo, call strategy.outer_step(variables) inside strategy.run after each update "
+    "with gradients of strategy.reduce_gradients: without it workers would never exchange anything"
 )
 _BETWEEN = -1  # of periods
 
@@ -42,25 +47,27 @@ class LocalTraining:
         self._run = []  # lists of the steps of this run
         self._begun = {}  # id of a variable in a step that has begun -> the first of its list
         self._reduced = set()  # ids of variables whose gradients are given out
+        self._has_warned = False
 
     @contextlib.contextmanager
     def checked(self):
         """Runs a function on the replicas.
 
+        Where it runs eagerly, and has reduced gradients without an outer step, the first time is
+        logged: the program may have left out this update.
+
         Raises:
-          RuntimeError: it has reduced gradients, but taken no outer step.
+          RuntimeError: a function that is traced has reduced gradients, but taken no outer step.
         """
         self._begun.clear()
         self._reduced.clear()
         self._run.clear()
         yield
-        # Eagerly, loss scaling may have left out the step.
         if self._reduced and not tf.executing_eagerly():
-            raise RuntimeError(
-                "with tf_gc.DiLoCo, call strategy.outer_step(variables) inside strategy.run after "
-                "each update with gradients of strategy.reduce_gradients: without it workers "
-                "would never exchange anything"
-            )
+            raise RuntimeError(_NO_OUTER_STEP)
+        if self._reduced and not self._has_warned:
+            self._has_warned = True
+            logging.warning("%s. Ignore this if the step has left out its update", _NO_OUTER_STEP)
 
     @tf.autograph.experimental.do_not_convert
     def begin_step(self, variables):
@@ -71,6 +78,10 @@ class LocalTraining:
           tf.errors.InvalidArgumentError: in the step, if a variable is within a period of others.
         """
         self._once_for_each_worker(self._begin_step, list(variables))
+
+    def may_leave_out(self, variables):
+        """Expects no end of a step that has reduced these variables' gradients."""
+        self._reduced.difference_update(_ids(variables))
 
     def begun(self, variables):
         """Returns those of the variables that are in a step which has begun, but not ended."""

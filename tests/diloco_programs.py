@@ -404,6 +404,29 @@ def forget_the_outer_step(diloco):
     Trainer(diloco, outer_step=False).step(0)
 
 
+def warnings_of_an_eager_loop_without_outer_steps(diloco):
+    """Returns what is logged in two steps."""
+    trainer = Trainer(diloco, outer_step=False)
+    trainer._step = trainer._function
+    with mock.patch.object(logging, "warning") as warning:
+        for number in range(2):
+            trainer.step(number)
+    return [call.args[0] % call.args[1:] for call in warning.call_args_list]
+
+
+def warnings_of_an_eager_step_left_out(diloco):
+    """Returns what is logged where tf_keras's loss scaling leaves out a step."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([40, 50]))
+        optimizer = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD(0.1))
+    infinite = tf.fill([40, 50], np.inf)
+    with mock.patch.object(logging, "warning") as warning:
+        strategy.run(lambda: optimizer.apply_gradients([(infinite, variable)]))
+    assert not variable.numpy().any()
+    return [call.args[0] % call.args[1:] for call in warning.call_args_list]
+
+
 def methods_without_diloco():
     """Returns the errors' texts."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())

@@ -387,6 +387,13 @@ class OuterStepTest(parameterized.TestCase):
                 self.assertIsInstance(error, RuntimeError)
                 self.assertIn("strategy.outer_step", str(error))
 
+    def test_an_eager_loop_without_outer_steps_is_warned_of_once(self):
+        for warnings in shared_cluster(2).run(
+            programs.warnings_of_an_eager_loop_without_outer_steps, tf_gc.DiLoCo(3)
+        ):
+            [warning] = warnings
+            self.assertIn("strategy.outer_step", warning)
+
     def test_its_methods_need_it(self):
         [errors] = shared_cluster(1).run(programs.methods_without_diloco)
         self.assertLen(errors, 2)
@@ -732,6 +739,11 @@ class KerasTest(parameterized.TestCase):
         np.testing.assert_equal(frozen, both)
         self.assertNotEqual(*map(programs.fingerprint, (alone, weights[0][1])))
         self.assertNotEqual(*map(programs.fingerprint, (unfrozen, frozen)))
+
+    def test_an_eager_step_that_loss_scaling_leaves_out_is_not_warned_of(self):
+        cluster = shared_cluster(2, **_LEGACY_KERAS)
+        for warnings in cluster.run(programs.warnings_of_an_eager_step_left_out, tf_gc.DiLoCo(3)):
+            self.assertEmpty(warnings)
 
     @parameterized.parameters(False, True)
     def test_a_model_without_trainable_variables_is_fitted(self, legacy_keras):
