@@ -76,10 +76,18 @@ def _numbers_in(function):
 
     The code itself is another one in each version of Python.
     """
-    around = [cell.cell_contents for cell in function.__closure__ or ()]
+    around = [_value_in(cell) for cell in function.__closure__ or ()]
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     values = [*_constants(function.__code__), *defaults, *around]
     return [value for value in values if isinstance(value, numbers.Number)]
+
+
+def _value_in(cell):
+    """Returns the value of a variable around a function, None where it has none."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
 
 
 def _constants(code):

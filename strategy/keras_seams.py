@@ -37,7 +37,7 @@ import tensorflow as tf
 from absl import logging
 from tf_gc.strategy import second_moments, worker_step
 from tf_gc.strategy.gradients import times
-from tf_gc.strategy.variables import name_of
+from tf_gc.strategy.variables import name_of, unwrap
 
 
 def redirect():
@@ -114,6 +114,8 @@ def _reduce_with_strategy(reduction):
             momentum=_momentum(optimizer) if squares else None,
             first_moments=second_moments.first_moments(optimizer, variables) if squares else None,
         )
+        if may_skip and (training := _local_training()):
+            training.may_leave_out(variables)
         reduced = [(g, v) for (g, _), v in zip(reduced, variables, strict=True)]
         second_moments.warn_of_unknown(optimizer, reduced)
         return reduced
@@ -387,10 +389,21 @@ def _begin_local_step(apply):
                 with tf.init_scope():
                     optimizer.build(list(trainable_variables))
             # Weight decay, which comes before gradients are reduced, is part of the step.
-            training.begin_step(optimizer._trainable_variables)
+            training.begin_step(_trained(optimizer, grads, trainable_variables))
         return apply(optimizer, grads, trainable_variables)
 
     return begin
+
+
+def _trained(optimizer, grads, variables):
+    """Returns the variables of an optimizer that are not frozen, or have a gradient anyway."""
+    pairs = zip(grads, variables or optimizer._trainable_variables, strict=False)
+    given = {unwrap(variable)._unique_id for gradient, variable in pairs if gradient is not None}
+    return [
+        variable
+        for variable in optimizer._trainable_variables
+        if variable.trainable or unwrap(variable)._unique_id in given
+    ]
 
 
 def _end_local_step(backend_update_step):
@@ -399,7 +412,7 @@ def _end_local_step(backend_update_step):
     def update(optimizer, *args, **kwargs):
         backend_update_step(optimizer, *args, **kwargs)
         if training := _local_training():
-            training.end_step(optimizer._trainable_variables)
+            training.end_step(training.begun(optimizer._trainable_variables))
 
     return update
 

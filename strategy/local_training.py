@@ -5,6 +5,7 @@ import functools
 import zlib
 
 import tensorflow as tf
+from absl import logging
 from tf_gc.strategy import second_moments
 from tf_gc.strategy.gradients import times
 from tf_gc.strategy.residuals import OUTER_RESIDUAL, OUTER_STEPS
@@ -15,6 +16,11 @@ _OTHER_PERIOD = (
     "within one was restored with another inner_steps, fragments or start_step: call "
     "strategy.synchronize with the variables of that period first"
 )
+_NO_OUTER_STEP = (
+    "with tf_gc.DiLoCo, call strategy.outer_step(variables) inside strategy.run after each update "
+    "with gradients of strategy.reduce_gradients: without it workers would never exchange anything"
+)
+_BETWEEN = -1  # of periods
 
 
 class LocalTraining:
@@ -24,8 +30,8 @@ class LocalTraining:
     with the same list of variables; the first one's slot "inner_steps" counts them, with one
     fragment from the last outer step on. Before `start_step` of them all workers have the same
     gradients, and no period begins. "outer_variable" is what a variable was when its period
-    began, the same on all workers; "period_of" tells which list began it, 0 between periods;
-    "outer_momentum" is the outer optimizer's.
+    began, the same on all workers; "period_of" tells which list began it, or 0 before the first
+    period and `_BETWEEN` after others; "outer_momentum" is the outer optimizer's.
     """
 
     def __init__(self, strategy, diloco, residuals, start_reducer, reducer, device):
@@ -36,29 +42,32 @@ class LocalTraining:
         self._reducer = reducer  # of outer gradients
         self._device = device
         self._workers = strategy.extended._num_workers
-        self._lists = {}  # ids of the variables of a step, in the order of tracing -> None
+        # ids of the variables of a step, in the order of tracing -> whether it had no count yet
+        self._lists = {}
         self._run = []  # lists of the steps of this run
         self._begun = {}  # id of a variable in a step that has begun -> the first of its list
         self._reduced = set()  # ids of variables whose gradients are given out
+        self._has_warned = False
 
     @contextlib.contextmanager
     def checked(self):
         """Runs a function on the replicas.
 
+        Where it runs eagerly, and has reduced gradients without an outer step, the first time is
+        logged: the program may have left out this update.
+
         Raises:
-          RuntimeError: it has reduced gradients, but taken no outer step.
+          RuntimeError: a function that is traced has reduced gradients, but taken no outer step.
         """
         self._begun.clear()
         self._reduced.clear()
         self._run.clear()
         yield
-        # Eagerly, loss scaling may have left out the step.
         if self._reduced and not tf.executing_eagerly():
-            raise RuntimeError(
-                "with tf_gc.DiLoCo, call strategy.outer_step(variables) inside strategy.run after "
-                "each update with gradients of strategy.reduce_gradients: without it workers "
-                "would never exchange anything"
-            )
+            raise RuntimeError(_NO_OUTER_STEP)
+        if self._reduced and not self._has_warned:
+            self._has_warned = True
+            logging.warning("%s. Ignore this if the step has left out its update", _NO_OUTER_STEP)
 
     @tf.autograph.experimental.do_not_convert
     def begin_step(self, variables):
@@ -69,6 +78,14 @@ class LocalTraining:
           tf.errors.InvalidArgumentError: in the step, if a variable is within a period of others.
         """
         self._once_for_each_worker(self._begin_step, list(variables))
+
+    def may_leave_out(self, variables):
+        """Expects no end of a step that has reduced these variables' gradients."""
+        self._reduced.difference_update(_ids(variables))
+
+    def begun(self, variables):
+        """Returns those of the variables that are in a step which has begun, but not ended."""
+        return [v for v in variables if unwrap(v)._unique_id in self._begun]
 
     @tf.autograph.experimental.do_not_convert
     def end_step(self, variables):
@@ -160,8 +177,10 @@ class LocalTraining:
                 "have one optimizer"
             )
         self._begun.update(dict.fromkeys(ids, variables[0]))
-        self._lists[ids] = None
         self._run.append(ids)
+        is_new = not self._residuals.has_shared(variables[0], "inner_steps")
+        if self._lists.setdefault(ids, is_new) and self._diloco.start_step > 0:
+            self._leave_out_first_steps(variables)
         steps = self._inner_steps(variables)
         period = self._period(variables)
         for offset, fragment in self._fragments(variables):
@@ -171,6 +190,19 @@ class LocalTraining:
                 lambda: (),
             )
         tf.debugging.Assert(self._may_step(variables, steps), [_OTHER_PERIOD])
+
+    def _leave_out_first_steps(self, variables):
+        """Where variables of a new list have had inner steps, as when layers are frozen.
+
+        An optimizer's own variables are each worker's then: first steps would no more be the same.
+        """
+        counter = self._counter(variables)
+        steps = counter.read_value()
+        exchanged = [v for _, fragment in self._fragments(variables) for v in fragment]
+        markers = [self._period_of(variable).read_value() for variable in exchanged]
+        is_new = tf.equal(steps, 0) & tf.reduce_any(tf.not_equal(markers, 0))
+        with tf.device(self._device):
+            counter.assign(tf.where(is_new, tf.cast(self._diloco.start_step, tf.int64), steps))
 
     def _may_step(self, variables, steps):
         """Whether all are in a period of theirs, or, before `start_step`, in none.
@@ -195,7 +227,8 @@ class LocalTraining:
         return self._residuals.shared(variable, "period_of", (), tf.int64)
 
     def _periods_of(self, variables):
-        return tf.stack([self._period_of(variable).read_value() for variable in variables])
+        """Returns "period_of" of variables, 0 for those in none."""
+        return tf.maximum([self._period_of(v).read_value() for v in variables], 0)
 
     def _end_step(self, variables):
         ids = _ids(variables)
@@ -245,7 +278,7 @@ class LocalTraining:
             tf.cond(is_due, functools.partial(self._outer_step, fragment), lambda: ())
             # Also where its first step was left out.
             for marker in map(self._period_of, fragment):
-                marker.assign(tf.where(are_own, tf.zeros_like(period), marker.read_value()))
+                marker.assign(tf.where(are_own, tf.cast(_BETWEEN, tf.int64), marker.read_value()))
 
     def _counter(self, variables):
         return self._residuals.shared(variables[0], "inner_steps", (), tf.int64)
@@ -352,7 +385,7 @@ class LocalTraining:
         new = _constrained(variable, tf.where(finite, new, value))
         for copy in _copies(variable):
             copy.assign(tf.cast(new, copy.dtype))
-        self._period_of(variable).assign(0)
+        self._period_of(variable).assign(_BETWEEN)
 
     def _slot(self, variable, slot):
         return self._residuals.shared(variable, slot, unwrap(variable).shape)

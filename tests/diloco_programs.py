@@ -404,6 +404,29 @@ def forget_the_outer_step(diloco):
     Trainer(diloco, outer_step=False).step(0)
 
 
+def warnings_of_an_eager_loop_without_outer_steps(diloco):
+    """Returns what is logged in two steps."""
+    trainer = Trainer(diloco, outer_step=False)
+    trainer._step = trainer._function
+    with mock.patch.object(logging, "warning") as warning:
+        for number in range(2):
+            trainer.step(number)
+    return [call.args[0] % call.args[1:] for call in warning.call_args_list]
+
+
+def warnings_of_an_eager_step_left_out(diloco):
+    """Returns what is logged where tf_keras's loss scaling leaves out a step."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([40, 50]))
+        optimizer = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD(0.1))
+    infinite = tf.fill([40, 50], np.inf)
+    with mock.patch.object(logging, "warning") as warning:
+        strategy.run(lambda: optimizer.apply_gradients([(infinite, variable)]))
+    assert not variable.numpy().any()
+    return [call.args[0] % call.args[1:] for call in warning.call_args_list]
+
+
 def methods_without_diloco():
     """Returns the errors' texts."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
@@ -492,6 +515,31 @@ def outer_momentum_of_a_constraint(diloco, rate, steps):
     model.fit(data, verbose=0)
     momentum = strategy.residuals.of(model.trainable_variables[0], "outer_momentum")
     return float(momentum.values[0].numpy()[0, 0])
+
+
+def freeze_between_fits(diloco, optimizer, batches):
+    """Trains two layers, then the second one alone with the same optimizer, then both again.
+
+    Returns:
+      The weights of both layers after each `fit`.
+    """
+    keras = tf.keras
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)
+    strategy_programs.set_random_seed(0)
+    with strategy.scope():
+        layers = [keras.layers.Dense(40), keras.layers.Dense(3)]
+        model = keras.Sequential([keras.Input([32]), *layers])
+        optimizer = getattr(keras.optimizers, optimizer)(0.01)
+    weights = []
+    for trainable in (True, False, True):
+        layers[0].trainable = trainable
+        with strategy.scope():
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(optimizer, loss)
+        model.fit(strategy_programs._data(batches), verbose=0)
+        strategy.synchronize(model.trainable_variables)
+        weights.append([[w.numpy() for w in layer.weights] for layer in layers])
+    return weights
 
 
 def fit_frozen(diloco):

@@ -254,11 +254,10 @@ class OuterStepTest(parameterized.TestCase):
     @parameterized.parameters(0, 4)
     def test_the_first_variable_may_leave_between_periods(self, start_step):
         diloco = tf_gc.DiLoCo(2, _AVERAGE, start_step=start_step)
-        turns = [(_ALL, start_step + 2), (_REST, start_step + 4)]
+        turns = [(_ALL, start_step + 2), (_REST, 4)]
         results = shared_cluster(2).run(programs.train_in_turns, diloco, turns)
-        # The list of the others has first steps of its own.
-        first = [True] * start_step + [False, True]
-        are_equal = [*first, *first, False, True]
+        # The list of the others begins with a period.
+        are_equal = [True] * start_step + [False, True] * 3
         for values, is_equal in zip(zip(*results, strict=True), are_equal, strict=True):
             copies = {programs.fingerprint(worker.values()) for worker in values}
             self.assertEqual(len(copies) == 1, is_equal)
@@ -388,6 +387,13 @@ class OuterStepTest(parameterized.TestCase):
                 self.assertIsInstance(error, RuntimeError)
                 self.assertIn("strategy.outer_step", str(error))
 
+    def test_an_eager_loop_without_outer_steps_is_warned_of_once(self):
+        for warnings in shared_cluster(2).run(
+            programs.warnings_of_an_eager_loop_without_outer_steps, tf_gc.DiLoCo(3)
+        ):
+            [warning] = warnings
+            self.assertIn("strategy.outer_step", warning)
+
     def test_its_methods_need_it(self):
         [errors] = shared_cluster(1).run(programs.methods_without_diloco)
         self.assertLen(errors, 2)
@@ -483,17 +489,18 @@ class CheckpointTest(parameterized.TestCase):
             for worker, values in enumerate(results):
                 assert_close(values[step - saved_after], reference.copies[worker])
 
-    def test_synchronize_lets_a_training_go_on_with_first_steps(self):
+    @parameterized.parameters(0, 2)
+    def test_synchronize_lets_a_training_go_on_with_first_steps(self, start_step):
         results = shared_cluster(2).run(
             programs.continue_otherwise,
-            tf_gc.DiLoCo(4, _AVERAGE, start_step=2),
+            tf_gc.DiLoCo(4, _AVERAGE, start_step=start_step),
             tf_gc.DiLoCo(4, _AVERAGE, start_step=8),
             self.create_tempdir().full_path,
             4,
             12,
             synchronizes=True,
         )
-        for step in [*range(4), 7]:  # from 4 to 8, and the end of the period behind them
+        for step in [*range(4), 7]:  # from 4 to 8, and the end of the period behind them, if any
             for name in programs.SHAPES:
                 one([values[step][name] for values in results])
 
@@ -721,6 +728,22 @@ class KerasTest(parameterized.TestCase):
         ):
             self.assertIsInstance(error, ValueError)
             self.assertIn(name, str(error))
+
+    @parameterized.parameters(False, True)
+    def test_a_frozen_layer_stays_where_it_is(self, legacy_keras):
+        cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
+        diloco = tf_gc.DiLoCo(2, compression=_COMPRESS_ALL, start_step=2)
+        # Once Adam's moments are each worker's own, first steps would be others on each.
+        weights = one(cluster.run(programs.freeze_between_fits, diloco, "Adam", 4))
+        (both, _), (frozen, alone), (unfrozen, _) = weights
+        np.testing.assert_equal(frozen, both)
+        self.assertNotEqual(*map(programs.fingerprint, (alone, weights[0][1])))
+        self.assertNotEqual(*map(programs.fingerprint, (unfrozen, frozen)))
+
+    def test_an_eager_step_that_loss_scaling_leaves_out_is_not_warned_of(self):
+        cluster = shared_cluster(2, **_LEGACY_KERAS)
+        for warnings in cluster.run(programs.warnings_of_an_eager_step_left_out, tf_gc.DiLoCo(3)):
+            self.assertEmpty(warnings)
 
     @parameterized.parameters(False, True)
     def test_a_model_without_trainable_variables_is_fitted(self, legacy_keras):

@@ -1151,12 +1151,19 @@ def _constant(value):
     return lambda step: value
 
 
+def _beside_no_value(value, has_late=False):
+    if has_late:
+        late = 1.0
+    return lambda step, is_late=False: late if is_late else value
+
+
 def different_functions(kind):
     """A hyper-parameter is a function, with another number in it on each worker."""
     functions = {
         "constant": (lambda step: 0.25, lambda step: 0.5),
         "default": (lambda step, value=0.25: value, lambda step, value=0.5: value),
         "nonlocal": (_constant(0.25), _constant(0.5)),
+        "beside no value": (_beside_no_value(0.25), _beside_no_value(0.5)),
     }
     different_programs(list(map(tf_gc.Marsit, functions[kind])))
 

@@ -784,7 +784,7 @@ class FailureTest(parameterized.TestCase):
                 for value in values:
                     self.assertIn(value, str(error))
 
-    @parameterized.parameters("constant", "default", "nonlocal")
+    @parameterized.parameters("constant", "default", "nonlocal", "beside no value")
     def test_workers_whose_functions_have_other_numbers_are_told_so(self, kind):
         for error in shared_cluster(2).outcomes(programs.different_functions, kind):
             self.assertIsInstance(error, ValueError)
