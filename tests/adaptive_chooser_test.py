@@ -822,6 +822,55 @@ class LeaderTest(absltest.TestCase):
             [network, *_], _ = chooser.update.call_args
             self.assertEqual(network, Network(*expected))
 
+    def _networks(self, latencies, bandwidths):
+        """Returns what the links are, by each report, of which a row has all workers'."""
+        chooser = mock.Mock(plan=Plan((0,)), why="", is_settled=False, wants_links=True)
+        chooser.steps_since_change = 0
+        worker_0 = leader.Leader(chooser)
+        times = np.zeros(leader.KNOWN_STEPS)
+        for step, links in enumerate(zip(latencies, bandwidths, strict=True)):
+            reports = [leader.Report(*of_worker, False) for of_worker in zip(*links, strict=True)]
+            worker_0.hear(step, reports, np.zeros([len(reports), 0]), times, times)
+            worker_0.decision(step + 1, times)
+        return [call.args[0] for call in chooser.update.call_args_list]
+
+    @hypothesis.given(
+        seed=st.integers(0, 2**32 - 1), workers=st.integers(2, 6), late=st.integers(0, 8)
+    )
+    def test_a_worker_that_is_slower_than_the_others_is_seen(self, seed, workers, late):
+        rng = np.random.default_rng(seed)
+        scatter = rng.uniform(0.95, 1.05, [late + 4, workers])
+        slower = np.ones_like(scatter)
+        slower[late:, rng.integers(workers)] = 20
+        *_, before, last = self._networks(1e-3 * scatter * slower, 1e8 * scatter / slower)
+        self.assertBetween(last.latency, 19e-3, 21e-3)
+        self.assertBetween(last.bandwidth, 4.75e6, 5.25e6)
+        if workers > 2:
+            self.assertLess(before.latency, 2e-3)
+            self.assertGreater(before.bandwidth, 9e7)
+
+    @hypothesis.given(
+        seed=st.integers(0, 2**32 - 1), workers=st.integers(3, 6), repeats=st.integers(1, 10)
+    )
+    def test_few_wrong_measurements_of_one_worker_do_not_count(self, seed, workers, repeats):
+        """Each is reported until there is another one."""
+        rng = np.random.default_rng(seed)
+        scatter = rng.uniform(0.95, 1.05, [24, workers])
+        for row, worker in zip(range(0, 24, 8), rng.integers(workers, size=3), strict=True):
+            scatter[row : row + 3, worker] *= 100
+        scatter = scatter.repeat(repeats, axis=0)
+        for network in self._networks(1e-3 * scatter, 1e8 / scatter):
+            self.assertBetween(network.latency, 0.95e-3, 1.05e-3)
+            self.assertBetween(network.bandwidth, 9.5e7, 1.06e8)
+
+    def test_a_worker_that_is_as_fast_as_the_others_again_is_so_at_once(self):
+        scatter = np.random.default_rng(0).uniform(0.95, 1.05, [9, 3])
+        scatter[:8, 1] *= 20
+        *_, before, last = self._networks(1e-3 * scatter, 1e8 / scatter)
+        self.assertGreater(before.latency, 1.9e-2)
+        self.assertLess(last.latency, 1.06e-3)
+        self.assertGreater(last.bandwidth, 9e7)
+
     def test_links_are_measured_often_while_it_matters_what_they_are(self):
         world = _World(_SLOW, [1_000_000], computation=0.02)
         chooser = Chooser(self._SYSTEMS, world.sizes, 4)
