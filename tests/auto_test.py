@@ -274,6 +274,17 @@ class AgreementTest(absltest.TestCase):
         for outcome in outcomes:
             self.assertRegex(str(outcome), "the system to choose from is .*AR-Topk on a ring")
 
+    def test_all_workers_are_told_why_worker_0_cannot_choose(self):
+        cannot = programs.reduce_where_worker_0_cannot_choose
+        with tempfile.TemporaryDirectory() as directory, Cluster(2) as cluster:
+            for path, has_broken_pymoo, why in (
+                (f"{directory}/missing/run.json", False, "No such file.*missing/run.json"),
+                (f"{directory}/run.json", True, "no numbers in pymoo"),
+            ):
+                own, others = cluster.outcomes(cannot, path, has_broken_pymoo)
+                self.assertRegex(str(own), why)
+                self.assertRegex(str(others), f"worker 0 .*{why}")
+
     def test_worker_0_alone_may_keep_a_record(self):
         with tempfile.TemporaryDirectory() as directory:
             path = f"{directory}/run.json"
