@@ -78,9 +78,9 @@ def follow_plan(plan, step, clean_versions, name=None):
       follow the gradients soon; `delivers_all`, whether it is not compressed, and residuals may
       wait; int64 `residuals_versions`, another number after each step that
       may have left something in residuals, never 0. Scalars: int64 `second_moments_age`, how
-      many steps ago they were used last, 1 if it is not known; float32 `ratio`, of systems
-      without one of their own; bool `measures_links`, `reports` and `wants_gain`: what is to be
-      done in this step.
+      many of the plan's steps ago they were used last, 1 if it is not known; float32 `ratio`, of
+      systems without one of their own; bool `measures_links`, `reports` and `wants_gain`: what is
+      to be done in this step.
 
     Raises:
       tf.errors.InvalidArgumentError: the plan is of another number of buckets.

@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import tensorflow as tf
-from tf_gc.strategy import link_probe
+from tf_gc.strategy import agreement, link_probe
 from tf_gc.strategy import tensorflow_internals as internals
 
 from tf_gc import ops
@@ -73,6 +73,8 @@ class Adaptation:
 
         Raises:
           ValueError: op determinism is enabled.
+          OSError, ImportError: on worker 0, the record cannot be written, or pymoo not be used.
+          RuntimeError: on the others, which names worker 0's error.
         """
         check_may_choose()
         # Of momentum they know nothing: it would be state of one system, not of all.
@@ -88,7 +90,7 @@ class Adaptation:
             self._exchange = dataclasses.replace(exchange, bucket=bucket)
             self._links = links
             self._links.add(link_probe.probe(exchange.workers, exchange.timeout_seconds))
-            self._leader = self._make_leader(auto, buckets) if exchange.rank == 0 else None
+            self._leader = self._agree_on_leader(auto, buckets)
             self._plan = ops.plan(
                 timeline,
                 keeps_residuals=[system.uses_residual for system in self._systems],
@@ -177,6 +179,17 @@ class Adaptation:
         with tf.init_scope():
             counts = ops.bucket_traffic(self._exchange.bucket)
         return Traffic(bytes_sent=int(counts.bytes_sent), bytes_received=int(counts.bytes_received))
+
+    def _agree_on_leader(self, auto, buckets):
+        """Returns worker 0's `Leader`, and None on the others, which learn why it has none."""
+        leader = error = None
+        if self._exchange.rank == 0:
+            try:
+                leader = self._make_leader(auto, buckets)
+            except Exception as own:
+                error = own
+        agreement.check_error(error, "to prepare tf_gc.Auto's choices", self._exchange)
+        return leader
 
     def _make_leader(self, auto, buckets):
         systems = list(map(_describe, self._candidates))

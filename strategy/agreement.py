@@ -140,14 +140,7 @@ def check(fields, exchange):
       ValueError: a worker has another value somewhere; it names worker, field and both.
       tf.errors.DeadlineExceededError: a worker has not come.
     """
-    bucket = ops.bucket(f"agreement {next(_numbers)}", 1, "what is reduced")
-    data, sizes = ops.exchange_all_gather(
-        np.frombuffer(json.dumps(fields).encode(), np.uint8),
-        max_bytes=_MOST_BYTES,
-        **dataclasses.replace(exchange, bucket=bucket).arguments,
-    )
-    messages = np.split(data.numpy(), np.cumsum(sizes.numpy())[:-1])
-    for other, theirs in enumerate(map(_decode, messages)):
+    for other, theirs in enumerate(_gather(fields, exchange)):
         for field in (*fields, *(f for f in theirs if f not in fields)):
             own, their = _first_difference(fields.get(field), theirs.get(field))
             if own != their:
@@ -158,8 +151,37 @@ def check(fields, exchange):
                 )
 
 
-def _decode(message):
-    return json.loads(bytes(message).decode())
+def check_error(error, doing, exchange):
+    """Makes an error of one worker one of all, which call this at the same place.
+
+    Args:
+      error: of this worker, or None.
+      doing: what may have failed, for people.
+      exchange: an `Exchange` without a bucket.
+
+    Raises:
+      Exception: the worker's own error.
+      RuntimeError: another worker has one, which it names.
+      tf.errors.DeadlineExceededError: a worker has not come.
+    """
+    errors = _gather(error and f"{type(error).__name__}: {error}", exchange)
+    if error is not None:
+        raise error
+    for other, theirs in enumerate(errors):
+        if theirs is not None:
+            raise RuntimeError(f"worker {other} has failed {doing}: {theirs}")
+
+
+def _gather(value, exchange):
+    """Returns what all workers give, in the order of their ranks."""
+    bucket = ops.bucket(f"agreement {next(_numbers)}", 1, "what is reduced")
+    data, sizes = ops.exchange_all_gather(
+        np.frombuffer(json.dumps(value).encode(), np.uint8),
+        max_bytes=_MOST_BYTES,
+        **dataclasses.replace(exchange, bucket=bucket).arguments,
+    )
+    messages = np.split(data.numpy(), np.cumsum(sizes.numpy())[:-1])
+    return [json.loads(bytes(message).decode()) for message in messages]
 
 
 def _first_difference(own, their):

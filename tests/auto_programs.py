@@ -16,7 +16,7 @@ import tf_gc
 from tests import second_moment_programs
 from tests.strategy_programs import fingerprint, gaussian, rank
 from tf_gc import kernels, ops
-from tf_gc.adaptive import Network, leader
+from tf_gc.adaptive import Network, leader, ratio_search
 from tf_gc.adaptive.chooser import Chooser, Plan
 from tf_gc.adaptive.gain import gains
 from tf_gc.adaptive.leader import Decision
@@ -290,6 +290,16 @@ def reduce_without_pymoo(rank_without):
     missing = unittest.mock.patch.object(importlib.util, "find_spec", return_value=None)
     with missing if rank() == rank_without else contextlib.nullcontext():
         return reduce_steps(tf_gc.Auto(), 1)
+
+
+def reduce_where_worker_0_cannot_choose(path, has_broken_pymoo):
+    """Reduces where worker 0 alone meets what keeps it from choosing."""
+    auto = tf_gc.Auto(ratios=(0.1, 0.01), record=path)
+    broken = unittest.mock.patch.object(
+        ratio_search.importlib, "import_module", side_effect=ImportError("no numbers in pymoo")
+    )
+    with broken if has_broken_pymoo and rank() == 0 else contextlib.nullcontext():
+        return reduce_steps(auto, 1)
 
 
 class _Liar:

@@ -237,6 +237,21 @@ class StepsTest(parameterized.TestCase):
         self.assertGreater(age, 50)
         self.assertAlmostEqual(weights[first], 0.99**age * weights[last] + 0.01, delta=1e-5)
 
+    def test_units_know_of_no_steps_in_which_their_variables_have_no_gradient(self):
+        """As those of two models that are trained in turn."""
+        slots = []
+        for compression in tf_gc.Auto(systems=(tf_gc.ThreeLC(),)), tf_gc.ThreeLC():
+            results, _ = shared_cluster(2).run(
+                second_moment_programs.steps_with_second_moments,
+                compression,
+                10,
+                names=("kernel", "other"),
+                without_first=(1, 3, 4, 5, 8),
+            )
+            slots.append(results["slots"])
+        np.testing.assert_array_equal(*slots)
+        self.assertAlmostEqual(slots[0][-1][-1], 1 - 0.99**5, delta=1e-5)
+
     def test_units_of_a_system_that_is_named_are_none_of_its_business(self):
         auto = tf_gc.Auto(systems=(tf_gc.THC(), tf_gc.ThreeLC()))
         policy = tf_gc.Policy(default=auto, rules={"kernel": tf_gc.ThreeLC()}, min_elements=0)
@@ -273,6 +288,17 @@ class AgreementTest(absltest.TestCase):
             outcomes = cluster.outcomes(programs.reduce_without_pymoo, 1)
         for outcome in outcomes:
             self.assertRegex(str(outcome), "the system to choose from is .*AR-Topk on a ring")
+
+    def test_all_workers_are_told_why_worker_0_cannot_choose(self):
+        cannot = programs.reduce_where_worker_0_cannot_choose
+        with tempfile.TemporaryDirectory() as directory, Cluster(2) as cluster:
+            for path, has_broken_pymoo, why in (
+                (f"{directory}/missing/run.json", False, "No such file.*missing/run.json"),
+                (f"{directory}/run.json", True, "no numbers in pymoo"),
+            ):
+                own, others = cluster.outcomes(cannot, path, has_broken_pymoo)
+                self.assertRegex(str(own), why)
+                self.assertRegex(str(others), f"worker 0 .*{why}")
 
     def test_worker_0_alone_may_keep_a_record(self):
         with tempfile.TemporaryDirectory() as directory:

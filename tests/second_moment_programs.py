@@ -55,12 +55,12 @@ def steps_with_second_moments(
     compiled=True,
     poisoned=None,
     zero_columns=0,
-    late=0,
+    without_first=(),
     weight=None,
 ):
     """Reduces gradients; returns second moments and slots by step, and the traffic.
 
-    The first `zero_columns` of each gradient are 0. In the first `late` steps the first variable
+    The first `zero_columns` of each gradient are 0. In the steps `without_first` the first variable
     has no gradient. With a weight the first one alone has a first moment, `first_moment()`.
     """
     strategy = _strategy(compression)
@@ -91,7 +91,7 @@ def steps_with_second_moments(
             values[..., :zero_columns] = 0
         if number == poisoned and rank() == 1:
             gradients[0].flat[5] = np.inf
-        reduced, moments = step([tf.constant(g) for g in gradients[number < late :]])
+        reduced, moments = step([tf.constant(g) for g in gradients[number in without_first :]])
         result["reduced"].append([r.numpy() for r in reduced])
         result["moments"].append([m.numpy() for m in moments])
         result["slots"].append(_slot(strategy, variables["kernel"]))

@@ -136,7 +136,7 @@ class StatisticsTest(parameterized.TestCase):
 
     @parameterized.parameters(
         (tf_gc.EFSignSGD(), {"poisoned": 0}),
-        (tf_gc.EFSignSGD(), {"late": 1}),
+        (tf_gc.EFSignSGD(), {"without_first": (0,)}),
         (tf_gc.Policy(default=tf_gc.EFSignSGD(), rules={"other": tf_gc.ThreeLC()}), {}),
     )
     def test_first_squares_count_for_all_before_in_whatever_step_they_come(self, system, arguments):

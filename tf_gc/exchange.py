@@ -19,7 +19,8 @@ class Choice:
       index: int32 scalar, which of the systems.
       ratio: float32 scalar, the part of the values that those without a ratio of their own send.
       measures_links: bool scalar, whether this step measures the links.
-      second_moments_age: int64 scalar, how many steps ago second moments were used last.
+      second_moments_age: int64 scalar, how many of the plan's steps ago second moments were used
+        last.
       has_units: bool scalar, whether values are compressed in units of the second moment.
       shares_second_moment: bool scalar, whether what is delivered is not for an optimizer to
         square.

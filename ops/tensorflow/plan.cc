@@ -76,12 +76,14 @@ Plan::Step Plan::Follow(int64_t step, double now,
                               delivers_all, version});
     residuals_versions_[b] += system.keeps_residuals;
   }
+  // Steps of other plans do not count: they are of other variables.
+  const int64_t age = ++second_moments_age_;
   const int64_t used_at = second_moments_used_at_;
-  result.second_moments_age =
-      used_at >= 0 && step > used_at ? step - used_at : 1;
+  result.second_moments_age = used_at >= 0 && step > used_at ? age : 1;
   for (const BucketStep& bucket : result.buckets) {
     if (bucket.has_units || (squares_ && bucket.shares_second_moment)) {
       second_moments_used_at_ = step;
+      second_moments_age_ = 0;
     }
   }
   // Where a checkpoint was restored, an optimizer may be in an earlier step.

@@ -75,7 +75,8 @@ class Plan : public tensorflow::ResourceBase {
   };
   struct Step {
     std::vector<BucketStep> buckets;
-    // How many steps ago second moments were used last, 1 if it is not known.
+    // How many of the plan's steps ago second moments were used last, 1 if it
+    // is not known.
     int64_t second_moments_age;
     float ratio;
     bool measures_links, reports, wants_gain;
@@ -105,8 +106,9 @@ class Plan : public tensorflow::ResourceBase {
   StepTimes times_;
   PlanDecision decision_;
   int64_t decided_at_ = 0;
-  bool has_changed_ = false;  // since the last step
-  int64_t second_moments_used_at_ = -1;
+  bool has_changed_ = false;             // since the last step
+  int64_t second_moments_used_at_ = -1;  // the last step that did
+  int64_t second_moments_age_ = 0;       // how many of the plan's steps ago
   int64_t kept_ = 0;  // of the timeline, after this plan's last step
   std::vector<int64_t> residuals_versions_;
 };

@@ -110,8 +110,9 @@ delivers_all: Of each, whether it is not compressed, and residuals may wait.
 residuals_versions: Of each, another number after each step that may have left
   something in residuals: with a system that keeps some, with another plan of the
   timeline, and after residuals were restored. Never 0.
-second_moments_age: How many steps ago second moments were used last, by a system
-  that compresses in units or by the optimizer; 1 if it is not known.
+second_moments_age: How many of the plan's steps ago second moments were used
+  last, by a system that compresses in units or by the optimizer; 1 if it is not
+  known.
 ratio: That of systems without one of their own.
 measures_links: Whether the step measures the links.
 reports: Whether the step exchanges reports.

@@ -48,6 +48,9 @@ _LEAST_TRANSFER = 0.1
 # normal numbers is _ERROR times their median absolute deviation, over the root of n.
 _EQUAL, _EQUAL_IN_NOISE = 1.03, 1.05
 _ERROR = 1.2533 * 1.4826
+# After a first change between measured plans each is kept for so many of its steps at least, and
+# after each further change for twice as many: else noise would have them alternate for ever.
+_LEAST_KEPT, _MOST_KEPT = 16, 1024
 # The network, or the machine, is another one when steps take so many times as long, or as short,
 # after so many settled steps for one that was spent on trying, and at most so many in all: a
 # machine that others use changes all the time, and what changes everything is worth a try at once.
@@ -192,6 +195,7 @@ class Chooser:
         self._trial_steps = collections.Counter()  # since the last change, after a plan was chosen
         self._tried_at = {}  # by plan: which of these its last ones were
         self._steps_of_plan = 0  # since it was settled on
+        self._steps_to_keep = 0  # so many there are at least, if it has taken the place of another
         self._own_steps = 0  # of these, in the last report
         self._settled = {}  # by plan: what its steps took when it was chosen
         self._settled_plan = None  # the last one that was chosen
@@ -396,7 +400,7 @@ class Chooser:
         self._remember_trial(used)
         kept = self.plan if self.is_settled or self._trial is None else self._settled_plan
         self._kept = kept if self._saves_little(network, used, kept) else None
-        self.steps_since_change = self._steady_steps = 0
+        self.steps_since_change = self._steady_steps = self._steps_to_keep = 0
         self._trial_steps.clear()
         self._seems_changed = False
         self._slow.clear()
@@ -602,7 +606,7 @@ class Chooser:
     def _best_of(self, network, predicted):
         """Returns the plan that the next steps should measure, or, at the end, the best one."""
         medians = {plan: median for plan, median in self.measured().items() if plan in predicted}
-        self.is_settled = False
+        was_settled, self.is_settled = self.is_settled, False
         if not medians:
             kept = self.plan if self.measured() else self._kept
             return self._plan(kept.choices) if kept else min(predicted, key=predicted.get)
@@ -625,12 +629,17 @@ class Chooser:
                 continue
             if plan in (best, own) or self._can_afford(medians[plan], medians, best):
                 return plan
+        self.is_settled = True
+        if was_settled and self._steps_of_plan < self._steps_to_keep:
+            return own
         lag = {plan: median - medians[best] for plan, median in medians.items()}
         error = {plan: self._error(plan, best) for plan in medians}
-        self.is_settled = True
         least, most = ((times - 1) * medians[best] for times in (_EQUAL, _EQUAL_IN_NOISE))
         equal = [p for p in medians if lag[p] <= min(max(least, error[p]), most)]
-        return min(equal, key=lambda plan: (self._loss(plan), medians[plan]))
+        plan = min(equal, key=lambda plan: (self._loss(plan), medians[plan]))
+        if was_settled and plan != own:
+            self._steps_to_keep = min(max(2 * self._steps_to_keep, _LEAST_KEPT), _MOST_KEPT)
+        return plan
 
     def _worth_trying(self, network, predicted, medians, best):
         """Returns what steps should take of the plans that may be better than the best one."""

@@ -29,6 +29,9 @@ _REPORTS_PER_GAIN = 10
 # so that second moments are not of another kind after each trial. Later trials are rare: by then
 # even a plan whose steps are half as long again may be tried.
 _OPEN_STEPS = 100
+# A worker's link is slower than the others' if so many of its measurements in a row say so: one may
+# be that of a busy machine.
+_SURE = 4
 
 
 class Report(NamedTuple):
@@ -83,6 +86,7 @@ class Leader:
         self._told = None
         # The last plans, and the first step of each.
         self._plans = collections.deque([(0, None)], maxlen=3)
+        self._latency, self._bandwidth = _Slowest(), _Slowest()
 
     def hear(
         self,
@@ -157,9 +161,8 @@ class Leader:
     def _decide(self, step, reports, gains, seconds, used):
         self._reports += 1
         network = Network(
-            # One worker's mistake does not count; of two in the middle the slower link does.
-            latency=_of_known(statistics.median_high, [r.latency for r in reports], 1e-3),
-            bandwidth=_of_known(statistics.median_low, [r.bandwidth for r in reports], 1e9),
+            latency=self._latency.update([r.latency for r in reports], 1e-3),
+            bandwidth=-self._bandwidth.update([-r.bandwidth for r in reports], -1e9),
         )
         known_gains = None if np.isnan(gains).any() else gains.mean(0)
         self._record_point(step, statistics.median(seconds) if seconds else None, network)
@@ -208,6 +211,22 @@ class Leader:
             self._record = None
 
 
-def _of_known(median, values, otherwise):
-    known = [value for value in values if np.isfinite(value)]
-    return median(known) if known else otherwise
+class _Slowest:
+    """What something is for all workers that makes steps the slower the higher it is.
+
+    It is the median, of two in the middle the higher one, as one worker may be mistaken. But all
+    wait for a worker that has measured more than that several times in a row.
+    """
+
+    def __init__(self):
+        self._measured = collections.defaultdict(lambda: collections.deque(maxlen=_SURE))
+
+    def update(self, values, otherwise):
+        """Returns it by what each worker reports, NaN if it is not known, or `otherwise`."""
+        known = {rank: value for rank, value in enumerate(values) if np.isfinite(value)}
+        for rank, value in known.items():
+            measured = self._measured[rank]
+            if not measured or measured[-1] != value:  # else it was not measured again
+                measured.append(value)
+        sure = [min(values) for values in self._measured.values() if len(values) == _SURE]
+        return max([statistics.median_high(known.values()), *sure]) if known else otherwise

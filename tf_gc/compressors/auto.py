@@ -58,6 +58,8 @@ class Auto(Compressor):
     Raises:
       ValueError: an attribute is out of range, or `ratios` are given and pymoo is not installed;
         or, when a training begins, op determinism is enabled, which choices by time cannot give.
+      OSError, ImportError: when it begins, on worker 0: the record cannot be written, or pymoo not
+        be imported. On all others it is a `RuntimeError` that says so.
     """
 
     systems: tuple[Compressor | None, ...] | None = None
