@@ -726,6 +726,32 @@ class SecondMomentTest(parameterized.TestCase):
             ratio = np.sum(np.square(sum(delivered) / pushes)) / last
         np.testing.assert_allclose(velocity, (1 - 0.999) * ratio * moments[-1], rtol=1e-4)
 
+    @parameterized.product(
+        package=("keras", "tf_keras"),
+        clipping=({"clipnorm": 0.5}, {"global_clipnorm": 0.5}, {"clipvalue": 0.01}),
+    )
+    def test_clipped_gradients_have_what_workers_agree_in(self, package, clipping):
+        gradients = [programs.gaussian(step) + 1 for step in range(6)]
+        seen = shared_cluster(1).run(
+            *(programs.adam_in_turn, package, gradients, 0.01),
+            options=clipping,
+            compression=tf_gc.ThreeLC(),
+            **_rounds(2),
+        )
+        worker, adam = reference.Worker(_SHAPE), reference.Adam(_SHAPE, 0.01, workers=2)
+        for update in range(3):
+            pushes = [worker.push(g) for g in gradients[2 * update : 2 * update + 2]]
+            gradient, moment = reference.mean(pushes, rows=_SHAPE[0])
+            if "clipvalue" in clipping:
+                clipped = np.clip(gradient, -0.01, 0.01)
+            else:
+                clipped = gradient * 0.5 / np.linalg.norm(gradient)
+            ratio = np.sum(np.square(clipped)) / np.sum(np.square(gradient))
+            adam.update(clipped, ratio * moment)
+            value, velocity = seen[2 * update + 1]
+            np.testing.assert_allclose(velocity, adam.velocity, rtol=1e-4)
+            np.testing.assert_allclose(value, adam.value, rtol=1e-4, atol=1e-7)
+
     def test_where_nothing_was_delivered_last_it_is_the_square(self):
         gradients = [programs.gaussian(0), np.zeros(_SHAPE, np.float32)]
         _, velocity = shared_cluster(1).run(
