@@ -60,7 +60,7 @@ class ServerResiduals(internals.Trackable):
             self._handle_deferred_dependencies(name, saved)
 
     def retire(self):
-        """Frees what workers and servers keep of variables that are gone."""
+        """Frees what workers and servers keep of variables and optimizers that are gone."""
         with tf.init_scope():  # a variable may be made while a step is traced
             for server, kept in self._kept.items():
                 ids = server.retire()

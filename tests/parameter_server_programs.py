@@ -977,6 +977,51 @@ def push_of_optimizers_of_one_variable(package, order, **kwargs):
     return layer.kernel.numpy()
 
 
+def replace_an_optimizer_in_a_round(package):
+    """Pushes half a round to an optimizer that is dropped then, and a round to another one.
+
+    Returns what waits after each of these three pushes, the pushes in open rounds after the
+    second, and the variable.
+    """
+    sgd = importlib.import_module(package).optimizers.SGD
+    strategy = make_strategy(
+        compression=tf_gc.Policy(), synchronous=True, replicas_to_aggregate=2
+    )
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        layer = importlib.import_module(package).layers.Dense(
+            _SHAPE[1], use_bias=False, kernel_initializer="zeros"
+        )
+        layer.build((None, _SHAPE[0]))
+
+    def make_step():
+        with strategy.scope():
+            optimizer = sgd(1.0)
+
+        @tf.function
+        def step(gradient):
+            strategy.run(lambda: optimizer.apply_gradients([(gradient, layer.kernel)]))
+
+        return step
+
+    def push(step, seed):
+        coordinator.schedule(step, args=(tf.constant(gaussian(seed)),))
+        coordinator.join()
+        waiting.append(strategy.residuals.total(server.variables[0].name).numpy())
+        open_pushes.append(server.counters()["open_pushes"])
+
+    (server,) = strategy.extended.servers.values()
+    waiting, open_pushes = [], []
+    step = make_step()
+    push(step, 0)
+    step = None
+    gc.collect()
+    step = make_step()
+    push(step, 1)
+    push(step, 2)
+    return waiting, open_pushes, layer.kernel.numpy()
+
+
 def push_of_two_forms(order, **kwargs):
     """Pushes ones as a tensor, or of the first row alone as it is, in turn; returns the values."""
     loop = Loop(**kwargs)

@@ -611,6 +611,16 @@ class SynchronousTest(parameterized.TestCase):
         expected = -(first + third) / 2 - 10 * (second + fourth) / 2
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
 
+    @parameterized.parameters("keras", "tf_keras")
+    def test_the_open_round_of_an_optimizer_that_is_gone_is_dropped(self, package):
+        waiting, open_pushes, value = shared_cluster(1).run(
+            programs.replace_an_optimizer_in_a_round, package
+        )
+        first, second, third = (programs.gaussian(step) for step in range(3))
+        self.assertEqual(open_pushes, [1, 1, 0])
+        np.testing.assert_array_equal(waiting, [first, second, np.zeros(_SHAPE)])
+        np.testing.assert_allclose(value, -(second + third) / 2, rtol=1e-6, atol=1e-6)
+
     def test_rows_and_whole_gradients_of_one_variable_have_rounds_of_their_own(self):
         value = shared_cluster(1).run(
             programs.push_of_two_forms,
