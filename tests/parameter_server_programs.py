@@ -24,7 +24,13 @@ import psutil
 import tensorflow as tf
 from absl import logging
 from tensorflow.python.framework import op_callbacks
-from tf_gc.strategy import message_pieces, parameter_server, pulled_variable, second_moments
+from tf_gc.strategy import (
+    message_pieces,
+    parameter_server,
+    pulled_variable,
+    second_moments,
+    server_residuals,
+)
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.server_variables import ServerVariables
 
@@ -676,19 +682,25 @@ def models_in_turn(count, shape, directory, compression):
     return counted, len(known), sorted(strategy.residuals._trackable_children())
 
 
-def names_of_models_in_turn(count):
-    """Returns what names checkpoints have with each of some models, and when all are gone."""
+def names_of_models_in_turn(count, kept=0):
+    """Returns what names checkpoints have with each of some models, and when all are gone.
+
+    No time passes meanwhile. So many models are made before, and stay.
+    """
     strategy = make_strategy(compression=tf_gc.ThreeLC())
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     names = []
     gc.disable()  # it may come late
-    for _ in range(count):
-        loop = Loop(strategy=strategy, coordinator=coordinator)
-        loop.push_all([[gaussian(0)]])
-        names.append(sorted(strategy.residuals._trackable_children()))
-        del loop  # which is in cycles of references, as models are
+    with mock.patch.object(server_residuals, "time", monotonic=lambda: 0.0):
+        others = [Loop(strategy=strategy, coordinator=coordinator) for _ in range(kept)]
+        for _ in range(count):
+            loop = Loop(strategy=strategy, coordinator=coordinator)
+            loop.push_all([[gaussian(0)]])
+            names.append(sorted(strategy.residuals._trackable_children()))
+            del loop  # which is in cycles of references, as models are
     gc.enable()
     gc.collect()
+    del others
     return [*names, sorted(strategy.residuals._trackable_children())]
 
 

@@ -543,9 +543,12 @@ class SynchronousTest(parameterized.TestCase):
         )
         self.assertEqual(variables, 1)
 
-    def test_a_model_that_is_made_anew_has_the_names_of_the_one_that_is_gone(self):
-        names = shared_cluster(1).run(programs.names_of_models_in_turn, 2)
-        self.assertEqual(names, [["variable_0"], ["variable_0"], []])
+    @parameterized.parameters(0, 1)
+    def test_a_model_that_is_made_anew_has_the_names_of_the_one_that_is_gone(self, kept):
+        names = shared_cluster(1).run(programs.names_of_models_in_turn, 3, kept)
+        others = ["variable_0"][:kept]
+        mine = [f"variable_0_{kept}" if kept else "variable_0"]
+        self.assertEqual(names, [others + mine] * 3 + [others])
 
     def test_a_round_of_two_variables_outlasts_one_of_them(self):
         names, waiting = shared_cluster(1).run(programs.forget_one_of_two_in_a_round)
