@@ -271,6 +271,52 @@ def push_in_an_inner_function(count, is_in_turn, loop=InnerFunctionLoop, **kwarg
         return [float(step.fetch()[0].mean()) for step in steps], loop.values
 
 
+def reads_of_a_function(count, **kwargs):
+    """Takes steps that push ones, and twice add them to another variable.
+
+    Returns for each step the means that a function, traced in a step, reads: in the step before and
+    after that, when the chief calls it, and when a worker does outside of a step.
+    """
+    loop = Loop((_SHAPE,) * 2, **kwargs)
+    pushed, written = loop.variables
+
+    @tf.function
+    def read():
+        first_rows = tf.gather(written, tf.constant([0, 1]))
+        return [tf.reduce_mean(value) for value in (pushed, written, first_rows)]
+
+    @tf.function
+    def add(ones):
+        with tf.GradientTape():
+            total = written + ones
+        written.assign(total)
+
+    @tf.function
+    def take_step(ones):
+        def step():
+            with tf.GradientTape():
+                before = read()
+            with tf.control_dependencies(before):
+                loop.strategy.push_gradients([(ones, pushed)], loop._update)
+                add(ones)
+                add(ones)
+            return before, read()
+
+        return loop.strategy.run(step)
+
+    @tf.function
+    def read_elsewhere():
+        return read()
+
+    seen = []
+    for _ in range(count):
+        before, after = loop.coordinator.schedule(take_step, args=(tf.ones(_SHAPE),)).fetch()
+        on_worker = loop.coordinator.schedule(read_elsewhere).fetch()
+        reads = (before, after, read(), on_worker)
+        seen.append([[float(mean) for mean in means] for means in reads])
+    return seen
+
+
 def devices_of_own_copies(workers):
     """Returns where the copy is that a function reads which the chief, or a worker, calls."""
     loop = Loop(compression=tf_gc.Policy())

@@ -170,6 +170,19 @@ class PushAndPullTest(parameterized.TestCase):
         self.assertEqual(read, [0, -1, -2, -3])
         np.testing.assert_array_equal(values, -4)
 
+    @parameterized.parameters({"updates_per_version": 100}, {"synchronous": True})
+    def test_a_function_that_has_read_the_copy_reads_what_was_written_since(self, **kwargs):
+        for step, (before, after, by_chief, on_worker) in enumerate(
+            shared_cluster(1).run(
+                programs.reads_of_a_function, 3, compression=tf_gc.Policy(), **kwargs
+            )
+        ):
+            pushed, written = step + 1, 2 * (step + 1)
+            self.assertEqual(before[1:], [2 * step] * 2)
+            self.assertEqual(after[1:], [written] * 2)
+            self.assertEqual(by_chief, [-pushed, written, written])
+            self.assertEqual(on_worker, by_chief)
+
     def test_outside_of_a_step_each_process_has_a_copy_of_its_own(self):
         devices = shared_cluster(2).run(programs.devices_of_own_copies, 2)
         self.assertEqual(devices, [("chief", 0), ("worker", 0), ("worker", 1)])
