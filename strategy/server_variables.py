@@ -166,8 +166,7 @@ class ServerVariables:
 
     def _forget(self, ids, dropped):
         self._retired = by_name(self._retired + self._variable_traffic(ids, self._statistics()))
-        # A channel goes with its optimizer, or else with its last variable: the others' sums wait in
-        # its round.
+        # A channel goes with its optimizer or last variable: the others' sums wait in its round.
         for channels in self._channels.values():
             channels.difference_update(dropped)
         gone = set(dropped).union(*(self._channels.pop(id_, ()) for id_ in ids))

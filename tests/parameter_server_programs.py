@@ -1042,9 +1042,7 @@ def replace_an_optimizer_in_a_round(package):
     second, and the variable.
     """
     sgd = importlib.import_module(package).optimizers.SGD
-    strategy = make_strategy(
-        compression=tf_gc.Policy(), synchronous=True, replicas_to_aggregate=2
-    )
+    strategy = make_strategy(compression=tf_gc.Policy(), synchronous=True, replicas_to_aggregate=2)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         layer = importlib.import_module(package).layers.Dense(
