@@ -337,8 +337,11 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
         forms = [(unwrap(v), isinstance(g, tf.IndexedSlices)) for g, v in grads_and_vars]
         key = frozenset((variable._unique_id, is_sparse) for variable, is_sparse in forms)
         if key not in channels:
+            self._residuals.retire()  # what waits of an optimizer that this one replaces
             channels[key] = next(self._channel_numbers)
             weakref.finalize(forms[0][0], channels.pop, key).atexit = False
+            if optimizer is not None:
+                weakref.finalize(optimizer, _drop, self.servers, channels[key]).atexit = False
         return channels[key]
 
     def _create_variable(self, next_creator, **kwargs):
@@ -411,6 +414,11 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
                 return super()._call_for_each_replica(fn, args, kwargs)
             self._assert_being_scheduled_by_cluster_coordinator()
             return internals.call_only_replica(self, 0, fn, args, kwargs)
+
+
+def _drop(servers, channel):
+    for server in list(servers.values()):
+        server.drop(channel)
 
 
 def _publish_restored_shards(sharded):

@@ -115,11 +115,12 @@ class PulledVariable(internals.CachingVariable):
             or not step.knows(self.tf_gc_server)
             or internals.in_save_context()
             or worker_step.in_update()
-            or self.tf_gc_entry.id in step.written
         ):
             return False
-        is_pushed = self.tf_gc_entry.id in step.pushed
-        if (not step.has_pulled or is_pushed) and not internals.could_possibly_record():
+        is_taped = internals.could_possibly_record()
+        if not step.keeps_copy(self.tf_gc_entry.id, is_taped):
+            return False
+        if not step.has_pulled and not is_taped:
             return False
         internals.check_not_compiled(
             "tf_gc reads the variables of parameter servers outside of XLA: use "
@@ -132,8 +133,9 @@ class PulledVariable(internals.CachingVariable):
     @tf.autograph.experimental.do_not_convert
     def _read_copy(self):
         entry = self.tf_gc_entry
+        is_taped = internals.could_possibly_record()
         with internals.stop_recording():
-            copy = self._copy()
+            copy = self._choose(self._copy, self._v.read_value, is_taped)
             value = _link(copy, tf.zeros([0], tf.int64), self._v.handle, "TfGcRead")
             value.set_shape(entry.shape)
         internals.variable_accessed(self)
@@ -145,9 +147,14 @@ class PulledVariable(internals.CachingVariable):
     @tf.autograph.experimental.do_not_convert
     def _gather_from_copy(self, indices):
         entry = self.tf_gc_entry
+        is_taped = internals.could_possibly_record()
         with internals.stop_recording():
             indices = tf.convert_to_tensor(indices)
-            rows = tf.gather(self._copy(), indices)
+            rows = self._choose(
+                lambda: tf.gather(self._copy(), indices),
+                lambda: self._v.sparse_read(indices),
+                is_taped,
+            )
             value = _link(rows, indices, self._v.handle, "TfGcGather")
             value.set_shape(rows.shape)
         internals.variable_accessed(self)
@@ -159,10 +166,17 @@ class PulledVariable(internals.CachingVariable):
         )
         return value
 
+    def _choose(self, read_copy, read_variable, is_taped):
+        """Reads the copy or, where a function is called later that keeps none, the variable."""
+        if not worker_step.is_inner_function():
+            return read_copy()
+        is_copied = worker_step.keeps_copy(self.tf_gc_server, self.tf_gc_entry.id, is_taped)
+        return tf.cond(is_copied, read_copy, read_variable)
+
     def _copy(self):
         with worker_step.on_worker():
             return ops.read_model(
-                worker_step.model_of(self.tf_gc_server),
+                worker_step.copy_of(self.tf_gc_server),
                 id=self.tf_gc_entry.id,
                 shape=self.tf_gc_entry.shape,
             )

@@ -88,18 +88,19 @@ def scale(gradient, changed):
     attach(changed, tf.where(before > 0, scaled, without_ratio), getattr(gradient, _WORKERS))
 
 
-def first_moments(optimizer, variables):
+def first_moments(optimizer, variables, is_clipped=False):
     """Returns the momentum m of each variable before a step, and its weight.
 
     None without Adam's m, where the optimizer has not been built yet, with a small beta_1, and
-    where the optimizer `clips_sums`. The weight is 1 - beta_1^t after t steps.
+    where the optimizer `clips_sums`, unless what m is added to `is_clipped`, too. The weight is
+    1 - beta_1^t after t steps.
     """
     owners = {owner.__name__ for owner in type(optimizer).__mro__}
     if owners.isdisjoint(_WITH_FIRST_MOMENTS) or not getattr(optimizer, "_momentums", None):
         return None
     if isinstance(optimizer.beta_1, numbers.Real) and optimizer.beta_1 < _LEAST_BETA:
         return None
-    if clips_sums(optimizer):
+    if clips_sums(optimizer) and not is_clipped:
         return None
     if _is_of_keras_3(optimizer):
         indices = map(optimizer._get_variable_index, variables)
@@ -150,7 +151,7 @@ def _add_agreement(optimizer, gradient, variable):
     workers, moment = getattr(gradient, _WORKERS, 1), of(gradient)
     if workers == 1:
         return
-    known = first_moments(optimizer, [variable])
+    known = first_moments(optimizer, [variable], is_clipped=True)
     if known is None:
         return
     [first_moment], weight = known

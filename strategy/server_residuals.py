@@ -1,5 +1,6 @@
 """What the workers have not delivered to the servers, in checkpoints."""
 
+import collections
 import contextlib
 import gc
 import math
@@ -40,12 +41,13 @@ class ServerResiduals(internals.Trackable):
         self._kept = {}  # server -> _Kept
         self._saved = {}  # name in checkpoints -> _Saved
         self._collected = float("-inf")  # when, in seconds
+        self._survivors = collections.Counter()  # the variables that had a name then
 
     def add(self, server, variable):
         """Adds a new `ServerVariable` of some `ServerVariables`."""
         name = checkpoint_name(variable.name)
         if name in self._saved:
-            self._collect_garbage()  # of a model that was dropped, which this is to follow
+            self._collect_garbage(variable.name)  # a model may follow one that was dropped
             name = unused_name(name, self._saved)
         kept = self._kept.setdefault(server, _Kept(server, self._workers))
         saved = _Saved(kept, variable)
@@ -60,7 +62,7 @@ class ServerResiduals(internals.Trackable):
             self._handle_deferred_dependencies(name, saved)
 
     def retire(self):
-        """Frees what workers and servers keep of variables that are gone."""
+        """Frees what workers and servers keep of variables and optimizers that are gone."""
         with tf.init_scope():  # a variable may be made while a step is traced
             for server, kept in self._kept.items():
                 ids = server.retire()
@@ -68,11 +70,18 @@ class ServerResiduals(internals.Trackable):
                     self._saved = {n: s for n, s in self._saved.items() if s.variable.id not in ids}
                     kept.remove(ids)
 
-    def _collect_garbage(self):
-        """Frees variables that nobody uses; many may share a name, and collecting takes a while."""
-        if time.monotonic() > self._collected + 1:
+    def _collect_garbage(self, name):
+        """Frees variables of a name that nobody uses.
+
+        Many may share it, and collecting takes a while: within a second it is done again only when
+        there are twice as many as the last time has left.
+        """
+        count = sum(saved.variable.name == name for saved in self._saved.values())
+        if count >= 2 * self._survivors[name] or time.monotonic() > self._collected + 1:
             gc.collect()
             self.retire()
+            names = (saved.variable.name for saved in self._saved.values())
+            self._survivors = collections.Counter(names)
             self._collected = time.monotonic()
 
     def total(self, name: str) -> tf.Tensor:

@@ -67,6 +67,7 @@ class ServerVariables:
         self._handles = {}  # id of a variable -> its handle
         self._channels = {}  # id of a variable -> those that it was pushed on
         self._dead = collections.deque()  # ids of variables that are gone
+        self._dropped = collections.deque()  # channels of optimizers that are gone
         self._retired = ()  # their traffic
         self._lock = threading.Lock()  # held while the server knows other variables than this
         with tf.init_scope(), self.scope():
@@ -144,22 +145,31 @@ class ServerVariables:
         """Says that a variable's gradients are pushed on a channel."""
         self._channels.setdefault(id_, set()).add(channel)
 
+    def drop(self, channel):
+        """Says that the optimizer of a channel is gone, and with it who would apply its round."""
+        self._dropped.append(channel)
+
     def retire(self):
-        """Frees what the server has of variables that are gone, but for what it has counted.
+        """Frees what the server has of variables and optimizers that are gone.
+
+        What it has counted stays.
 
         Returns:
           The ids of these variables, of which workers may have something, too.
         """
         ids = [self._dead.popleft() for _ in range(len(self._dead))]
-        if ids:
+        dropped = [self._dropped.popleft() for _ in range(len(self._dropped))]
+        if ids or dropped:
             with self._lock:
-                self._forget(ids)
+                self._forget(ids, dropped)
         return ids
 
-    def _forget(self, ids):
+    def _forget(self, ids, dropped):
         self._retired = by_name(self._retired + self._variable_traffic(ids, self._statistics()))
-        # A channel goes with its last variable: the others' sums wait in its round.
-        gone = set().union(*(self._channels.pop(id_, ()) for id_ in ids))
+        # A channel goes with its optimizer or last variable: the others' sums wait in its round.
+        for channels in self._channels.values():
+            channels.difference_update(dropped)
+        gone = set(dropped).union(*(self._channels.pop(id_, ()) for id_ in ids))
         channels = sorted(gone.difference(*self._channels.values()))
         with tf.init_scope():
             with self.scope():

@@ -48,6 +48,10 @@ class WorkerStep:
     def has_pulled(self):
         return bool(self._steps)
 
+    def keeps_copy(self, id_, is_taped):
+        """Whether reads of a variable, under a tape or not, are not of the variable itself yet."""
+        return id_ not in self.written and (is_taped or id_ not in self.pushed)
+
     def knows(self, server):
         """Whether this is a step of the server's strategy."""
         return self._servers.get(server.device) is server
@@ -146,12 +150,42 @@ def mark_update(servers):
 
 
 def model_of(server):
-    """Returns the handle of the copy that the current function is to read."""
+    """Returns the handle of the copy that the current function is to push with."""
     inner = _inner_function()
     if inner is not None:
         return internals.capture_in_each_call(inner, tf.resource, model_of, server)
     step = current_step()
     return step.model(server) if step is not None else server.own_copy()[0]
+
+
+def copy_of(server):
+    """Returns the handle of the copy that reads are of; outside of a step it is not pulled."""
+    inner = _inner_function()
+    if inner is not None:
+        return internals.capture_in_each_call(inner, tf.resource, copy_of, server)
+    step = current_step()
+    if step is not None:
+        return step.model(server)
+    with tf.init_scope(), on_worker():
+        return server.local_model()
+
+
+def is_inner_function():
+    """Whether the current function is one that steps call, and others may."""
+    return _inner_function() is not None
+
+
+def keeps_copy(server, id_, is_taped):
+    """Whether the copy of a variable is read where the current function is called, a bool scalar.
+
+    Steps read it, for as long as they keep it; their updates do not.
+    """
+    inner = _inner_function()
+    if inner is not None:
+        return internals.capture_in_each_call(inner, tf.bool, keeps_copy, server, id_, is_taped)
+    step = current_step()
+    is_in_step = step is not None and step.knows(server) and not in_update()
+    return tf.constant(is_in_step and step.keeps_copy(id_, is_taped))
 
 
 def updates_of(server):

@@ -24,7 +24,13 @@ import psutil
 import tensorflow as tf
 from absl import logging
 from tensorflow.python.framework import op_callbacks
-from tf_gc.strategy import message_pieces, parameter_server, pulled_variable, second_moments
+from tf_gc.strategy import (
+    message_pieces,
+    parameter_server,
+    pulled_variable,
+    second_moments,
+    server_residuals,
+)
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.server_variables import ServerVariables
 
@@ -263,6 +269,52 @@ def push_in_an_inner_function(count, is_in_turn, loop=InnerFunctionLoop, **kwarg
             if is_in_turn:
                 loop.coordinator.join()
         return [float(step.fetch()[0].mean()) for step in steps], loop.values
+
+
+def reads_of_a_function(count, **kwargs):
+    """Takes steps that push ones, and twice add them to another variable.
+
+    Returns for each step the means that a function, traced in a step, reads: in the step before and
+    after that, when the chief calls it, and when a worker does outside of a step.
+    """
+    loop = Loop((_SHAPE,) * 2, **kwargs)
+    pushed, written = loop.variables
+
+    @tf.function
+    def read():
+        first_rows = tf.gather(written, tf.constant([0, 1]))
+        return [tf.reduce_mean(value) for value in (pushed, written, first_rows)]
+
+    @tf.function
+    def add(ones):
+        with tf.GradientTape():
+            total = written + ones
+        written.assign(total)
+
+    @tf.function
+    def take_step(ones):
+        def step():
+            with tf.GradientTape():
+                before = read()
+            with tf.control_dependencies(before):
+                loop.strategy.push_gradients([(ones, pushed)], loop._update)
+                add(ones)
+                add(ones)
+            return before, read()
+
+        return loop.strategy.run(step)
+
+    @tf.function
+    def read_elsewhere():
+        return read()
+
+    seen = []
+    for _ in range(count):
+        before, after = loop.coordinator.schedule(take_step, args=(tf.ones(_SHAPE),)).fetch()
+        on_worker = loop.coordinator.schedule(read_elsewhere).fetch()
+        reads = (before, after, read(), on_worker)
+        seen.append([[float(mean) for mean in means] for means in reads])
+    return seen
 
 
 def devices_of_own_copies(workers):
@@ -676,19 +728,25 @@ def models_in_turn(count, shape, directory, compression):
     return counted, len(known), sorted(strategy.residuals._trackable_children())
 
 
-def names_of_models_in_turn(count):
-    """Returns what names checkpoints have with each of some models, and when all are gone."""
+def names_of_models_in_turn(count, kept=0):
+    """Returns what names checkpoints have with each of some models, and when all are gone.
+
+    No time passes meanwhile. So many models are made before, and stay.
+    """
     strategy = make_strategy(compression=tf_gc.ThreeLC())
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     names = []
     gc.disable()  # it may come late
-    for _ in range(count):
-        loop = Loop(strategy=strategy, coordinator=coordinator)
-        loop.push_all([[gaussian(0)]])
-        names.append(sorted(strategy.residuals._trackable_children()))
-        del loop  # which is in cycles of references, as models are
+    with mock.patch.object(server_residuals, "time", monotonic=lambda: 0.0):
+        others = [Loop(strategy=strategy, coordinator=coordinator) for _ in range(kept)]
+        for _ in range(count):
+            loop = Loop(strategy=strategy, coordinator=coordinator)
+            loop.push_all([[gaussian(0)]])
+            names.append(sorted(strategy.residuals._trackable_children()))
+            del loop  # which is in cycles of references, as models are
     gc.enable()
     gc.collect()
+    del others
     return [*names, sorted(strategy.residuals._trackable_children())]
 
 
@@ -975,6 +1033,49 @@ def push_of_optimizers_of_one_variable(package, order, **kwargs):
         coordinator.schedule(steps[which], args=(tf.constant(gaussian(number)),))
         coordinator.join()
     return layer.kernel.numpy()
+
+
+def replace_an_optimizer_in_a_round(package):
+    """Pushes half a round to an optimizer that is dropped then, and a round to another one.
+
+    Returns what waits after each of these three pushes, the pushes in open rounds after the
+    second, and the variable.
+    """
+    sgd = importlib.import_module(package).optimizers.SGD
+    strategy = make_strategy(compression=tf_gc.Policy(), synchronous=True, replicas_to_aggregate=2)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        layer = importlib.import_module(package).layers.Dense(
+            _SHAPE[1], use_bias=False, kernel_initializer="zeros"
+        )
+        layer.build((None, _SHAPE[0]))
+
+    def make_step():
+        with strategy.scope():
+            optimizer = sgd(1.0)
+
+        @tf.function
+        def step(gradient):
+            strategy.run(lambda: optimizer.apply_gradients([(gradient, layer.kernel)]))
+
+        return step
+
+    def push(step, seed):
+        coordinator.schedule(step, args=(tf.constant(gaussian(seed)),))
+        coordinator.join()
+        waiting.append(strategy.residuals.total(server.variables[0].name).numpy())
+        open_pushes.append(server.counters()["open_pushes"])
+
+    (server,) = strategy.extended.servers.values()
+    waiting, open_pushes = [], []
+    step = make_step()
+    push(step, 0)
+    step = None
+    gc.collect()
+    step = make_step()
+    push(step, 1)
+    push(step, 2)
+    return waiting, open_pushes, layer.kernel.numpy()
 
 
 def push_of_two_forms(order, **kwargs):

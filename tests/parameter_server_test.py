@@ -170,6 +170,19 @@ class PushAndPullTest(parameterized.TestCase):
         self.assertEqual(read, [0, -1, -2, -3])
         np.testing.assert_array_equal(values, -4)
 
+    @parameterized.parameters({"updates_per_version": 100}, {"synchronous": True})
+    def test_a_function_that_has_read_the_copy_reads_what_was_written_since(self, **kwargs):
+        for step, (before, after, by_chief, on_worker) in enumerate(
+            shared_cluster(1).run(
+                programs.reads_of_a_function, 3, compression=tf_gc.Policy(), **kwargs
+            )
+        ):
+            pushed, written = step + 1, 2 * (step + 1)
+            self.assertEqual(before[1:], [2 * step] * 2)
+            self.assertEqual(after[1:], [written] * 2)
+            self.assertEqual(by_chief, [-pushed, written, written])
+            self.assertEqual(on_worker, by_chief)
+
     def test_outside_of_a_step_each_process_has_a_copy_of_its_own(self):
         devices = shared_cluster(2).run(programs.devices_of_own_copies, 2)
         self.assertEqual(devices, [("chief", 0), ("worker", 0), ("worker", 1)])
@@ -543,9 +556,12 @@ class SynchronousTest(parameterized.TestCase):
         )
         self.assertEqual(variables, 1)
 
-    def test_a_model_that_is_made_anew_has_the_names_of_the_one_that_is_gone(self):
-        names = shared_cluster(1).run(programs.names_of_models_in_turn, 2)
-        self.assertEqual(names, [["variable_0"], ["variable_0"], []])
+    @parameterized.parameters(0, 1)
+    def test_a_model_that_is_made_anew_has_the_names_of_the_one_that_is_gone(self, kept):
+        names = shared_cluster(1).run(programs.names_of_models_in_turn, 3, kept)
+        others = ["variable_0"][:kept]
+        mine = [f"variable_0_{kept}" if kept else "variable_0"]
+        self.assertEqual(names, [others + mine] * 3 + [others])
 
     def test_a_round_of_two_variables_outlasts_one_of_them(self):
         names, waiting = shared_cluster(1).run(programs.forget_one_of_two_in_a_round)
@@ -610,6 +626,16 @@ class SynchronousTest(parameterized.TestCase):
         first, second, third, fourth = (programs.gaussian(step) for step in range(4))
         expected = -(first + third) / 2 - 10 * (second + fourth) / 2
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
+
+    @parameterized.parameters("keras", "tf_keras")
+    def test_the_open_round_of_an_optimizer_that_is_gone_is_dropped(self, package):
+        waiting, open_pushes, value = shared_cluster(1).run(
+            programs.replace_an_optimizer_in_a_round, package
+        )
+        first, second, third = (programs.gaussian(step) for step in range(3))
+        self.assertEqual(open_pushes, [1, 1, 0])
+        np.testing.assert_array_equal(waiting, [first, second, np.zeros(_SHAPE)])
+        np.testing.assert_allclose(value, -(second + third) / 2, rtol=1e-6, atol=1e-6)
 
     def test_rows_and_whole_gradients_of_one_variable_have_rounds_of_their_own(self):
         value = shared_cluster(1).run(
@@ -725,6 +751,32 @@ class SecondMomentTest(parameterized.TestCase):
         elif ratio is None:
             ratio = np.sum(np.square(sum(delivered) / pushes)) / last
         np.testing.assert_allclose(velocity, (1 - 0.999) * ratio * moments[-1], rtol=1e-4)
+
+    @parameterized.product(
+        package=("keras", "tf_keras"),
+        clipping=({"clipnorm": 0.5}, {"global_clipnorm": 0.5}, {"clipvalue": 0.01}),
+    )
+    def test_clipped_gradients_have_what_workers_agree_in(self, package, clipping):
+        gradients = [programs.gaussian(step) + 1 for step in range(6)]
+        seen = shared_cluster(1).run(
+            *(programs.adam_in_turn, package, gradients, 0.01),
+            options=clipping,
+            compression=tf_gc.ThreeLC(),
+            **_rounds(2),
+        )
+        worker, adam = reference.Worker(_SHAPE), reference.Adam(_SHAPE, 0.01, workers=2)
+        for update in range(3):
+            pushes = [worker.push(g) for g in gradients[2 * update : 2 * update + 2]]
+            gradient, moment = reference.mean(pushes, rows=_SHAPE[0])
+            if "clipvalue" in clipping:
+                clipped = np.clip(gradient, -0.01, 0.01)
+            else:
+                clipped = gradient * 0.5 / np.linalg.norm(gradient)
+            ratio = np.sum(np.square(clipped)) / np.sum(np.square(gradient))
+            adam.update(clipped, ratio * moment)
+            value, velocity = seen[2 * update + 1]
+            np.testing.assert_allclose(velocity, adam.velocity, rtol=1e-4)
+            np.testing.assert_allclose(value, adam.value, rtol=1e-4, atol=1e-7)
 
     def test_where_nothing_was_delivered_last_it_is_the_square(self):
         gradients = [programs.gaussian(0), np.zeros(_SHAPE, np.float32)]
