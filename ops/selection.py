@@ -8,6 +8,7 @@ __all__ = [
     "pack_indices",
     "scatter",
     "scatter_update",
+    "sum_selected",
     "top_k_indices",
     "unpack_indices",
 ]
@@ -110,13 +111,15 @@ def pack_indices(indices, size, name=None):
     return library.tf_gc_pack_indices(indices, size, name=name)
 
 
-def unpack_indices(packed, count, size, name=None):
+def unpack_indices(packed, count, size, sender=-1, name=None):
     """Unpacks what `pack_indices` has packed.
 
     Args:
       packed: uint8 vector of the size that `count` and `size` ask for.
       count: int32 or int64 scalar, the number of indices, 0 ... size.
       size: int32 or int64 scalar, what all indices are below, at most 2^31 - 1.
+      sender: int32 scalar, the rank of the worker that has sent `packed`, for the
+        error; -1 if nobody has.
       name: Name of the op.
 
     Returns:
@@ -124,12 +127,37 @@ def unpack_indices(packed, count, size, name=None):
 
     Raises:
       tf.errors.DataLossError: `packed` has another size, or holds what
-        `pack_indices` cannot have written.
+        `pack_indices` cannot have written. The error names the sender.
       tf.errors.InvalidArgumentError: `count` or `size` is out of range. In a
         tf.function that, and another size of `packed`, is ValueError where it
         is known while tracing.
     """
-    return library.tf_gc_unpack_indices(packed, count, size, name=name)
+    return library.tf_gc_unpack_indices(packed, count, size, sender, name=name)
+
+
+def sum_selected(messages, count, size, name=None):
+    """Adds up what each of several workers has selected of a vector.
+
+        sums[i] = sum of the workers' values at index i, in the order of ranks
+
+    Args:
+      messages: uint8 tensor [workers, bytes]: of each worker what `pack_indices`
+        gives for its `count` indices, and the bytes of the float32 values at these.
+      count: int32 or int64 scalar, the number of values in each message, 0 ... size.
+      size: int32 or int64 scalar, the length of the result, at most 2^31 - 1.
+      name: Name of the op.
+
+    Returns:
+      float32 tensor [size], the same bits on any number of threads.
+
+    Raises:
+      tf.errors.DataLossError: `messages` have another size, or one holds what
+        `pack_indices` cannot have written; the error names its rank.
+      tf.errors.InvalidArgumentError: `messages` is not a matrix, or `count` or
+        `size` is out of range. In a tf.function that, and another size of
+        `messages`, is ValueError where it is known while tracing.
+    """
+    return library.tf_gc_sum_selected(messages, count, size, name=name)
 
 
 def scatter(indices, values, size, name=None):

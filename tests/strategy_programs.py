@@ -1073,6 +1073,7 @@ def bad_inputs(
     units=(),
     rows=(48,),
     statistics=(),
+    variables=1,
 ):
     """Calls the op itself, with one input that it must refuse."""
     strategy = tf_gc.MultiWorkerMirroredStrategy()
@@ -1081,40 +1082,40 @@ def bad_inputs(
             dtype=tf.float32, shape=residual_shape, shared_name="residual"
         )
         tf.raw_ops.AssignVariableOp(resource=residual, value=tf.zeros(residual_shape))
-        bucket = tf.reshape(tf_gc.ops.bucket(key="bad", variables=1), [1] * bucket_rank)
+        bucket = tf.reshape(tf_gc.ops.bucket(key="bad", variables=variables), [1] * bucket_rank)
         tf_gc.ops.three_lc_all_reduce(
-            [tf.zeros(_SHAPE)],
-            [residual],
+            [tf.zeros(_SHAPE)] * variables,
+            [residual] * variables,
             multiplier,
             bucket,
             group_key=77,
             group_size=2,
             scale=scale,
-            units=[tf.constant(units, tf.float32)],
+            units=[tf.constant(units, tf.float32)] * variables,
             rows=rows,
-            statistics=[tf.constant(statistics, tf.bfloat16)],
+            statistics=[tf.constant(statistics, tf.bfloat16)] * variables,
             timeout_seconds=20.0,
         )
 
 
-def bad_inputs_of_thc(units=(), unit_rows=(48,)):
+def bad_inputs_of_thc(units=(), unit_rows=(48,), variables=1):
     """Does the same with THC's op."""
     strategy = tf_gc.MultiWorkerMirroredStrategy()
     with tf.device(f"{strategy.extended._worker_device}/device:CPU:0"):
         residual = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=_SHAPE, shared_name="residual")
         tf.raw_ops.AssignVariableOp(resource=residual, value=tf.zeros(_SHAPE))
         tf_gc.ops.thc_all_reduce(
-            [tf.zeros(_SHAPE)],
-            [residual],
+            [tf.zeros(_SHAPE)] * variables,
+            [residual] * variables,
             table=range(4),
             bits=2,
             truncation=2.0,
             signs=1,
             rounding=rank(),
-            bucket=tf_gc.ops.bucket(key="bad", variables=1),
+            bucket=tf_gc.ops.bucket(key="bad", variables=variables),
             group_key=77,
             group_size=2,
-            units=[tf.constant(units, tf.float32)],
+            units=[tf.constant(units, tf.float32)] * variables,
             unit_rows=unit_rows,
             timeout_seconds=20.0,
         )

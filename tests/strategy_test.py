@@ -679,6 +679,10 @@ class FailureTest(parameterized.TestCase):
             r"statistics\[0\] must have the shape \[112\], as units\[0\] has",
         ),
         ({"units": [1.0] * 112, "rows": (48, 48)}, "rows must have one number for each"),
+        (
+            {"variables": 2, "rows": (48, 48)},
+            r"residuals\[1\] must be another variable than residuals\[0\]",
+        ),
     )
     def test_a_bad_input_of_the_op_is_refused_by_name(self, arguments, message):
         with Cluster(2) as cluster:
@@ -696,8 +700,12 @@ class FailureTest(parameterized.TestCase):
             r"units\[0\] must have the shape \[112\], for unit_rows = 48 and 64 col",
         ),
         ({"unit_rows": (48, 48)}, "unit_rows must have one number for each"),
+        (
+            {"variables": 2, "unit_rows": (48, 48)},
+            r"residuals\[1\] must be another variable than residuals\[0\]",
+        ),
     )
-    def test_bad_units_of_thcs_op_are_refused_by_name(self, arguments, message):
+    def test_a_bad_input_of_thcs_op_is_refused_by_name(self, arguments, message):
         with Cluster(2) as cluster:
             for error in cluster.outcomes(programs.bad_inputs_of_thc, **arguments):
                 self.assertIsInstance(error, tf.errors.InvalidArgumentError)

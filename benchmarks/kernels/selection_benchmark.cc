@@ -1,5 +1,5 @@
-// Speed of top-k selection, chunk-wise selection, histograms of magnitudes, and
-// the packing of indices.
+// Speed of top-k selection, chunk-wise selection, histograms of magnitudes, the
+// packing of indices, and sums of what workers have selected.
 
 #include <cmath>
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "ops/kernels/chunk_argmax.h"
 #include "ops/kernels/index_packing.h"
 #include "ops/kernels/magnitude_histogram.h"
+#include "ops/kernels/selected_sum.h"
 #include "ops/kernels/top_k.h"
 
 namespace tf_gc::kernels {
@@ -193,6 +194,41 @@ const bool kPackingRegistered = [] {
       benchmark::RegisterBenchmark(
           ("UnpackIndices" + suffix).c_str(),
           [=](benchmark::State& state) { Unpack(state, set, percent); });
+    }
+  }
+  return true;
+}();
+
+// ---- Sums of what workers have selected -------------------------------------
+
+void Sum(benchmark::State& state, const ParallelFor& parallel_for,
+         int64_t workers, int percent) {
+  const Indices& selected = GetIndices(percent);
+  const int64_t k = selected.size(), size = SelectedSize(k, kValues);
+  std::vector<uint8_t> messages(workers * size);
+  for (int64_t w = 0; w < workers; ++w) {
+    PackIndices(selected.data(), k, kValues, messages.data() + w * size);
+  }
+  Indices indices(workers * k);
+  Values sums(kValues);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(SumSelected(messages.data(), workers, k, kValues,
+                                         parallel_for, indices.data(),
+                                         sums.data()));
+    benchmark::ClobberMemory();
+  }
+  SetRate(state);
+}
+
+const bool kSumRegistered = [] {
+  for (const int64_t workers : {2, 8}) {
+    for (const int percent : {1, 10}) {
+      RegisterForAll(
+          "SumSelected/" + std::to_string(workers) + "/" +
+              std::to_string(percent) + "%",
+          [=](benchmark::State& state, const ParallelFor& parallel_for) {
+            Sum(state, parallel_for, workers, percent);
+          });
     }
   }
   return true;

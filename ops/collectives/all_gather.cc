@@ -115,8 +115,9 @@ absl::Status GatherByDoubling(const OwnBytes& own, int64_t size,
                          mailbox);
     TF_GC_RETURN_IF_ERROR(
         from(source(hop), hop).Take(source(hop), mailbox, &message));
-    TF_GC_RETURN_IF_ERROR(
-        Split(PlainMessage::Body(message), hop.count, max_bytes, &parts));
+    TF_GC_RETURN_IF_ERROR(mailbox->From(
+        source(hop),
+        Split(PlainMessage::Body(message), hop.count, max_bytes, &parts)));
   }
   for (int i = 0; i < ranks; ++i) (*gathered)[(rank + i) % ranks] = parts[i];
   return mailbox->Flush();

@@ -54,13 +54,15 @@ absl::Status Exchange::Merge(int peer, int own, const Aggregate& incoming,
   hop_.Anticipate(piece, own, incoming.ranks);
   TF_GC_RETURN_IF_ERROR(
       mailbox_.Take(peer, PhaseOf(incoming.content), piece.index, &message));
-  return hop_.Merge(piece, incoming, message.data() + kHeaderSize,
-                    message.size() - kHeaderSize);
+  return mailbox_.From(peer,
+                       hop_.Merge(piece, incoming, message.data() + kHeaderSize,
+                                  message.size() - kHeaderSize));
 }
 
-absl::Status Exchange::Decode(const Piece& piece, const Bytes& message) {
-  return hop_.Decode(piece, message.data() + kHeaderSize,
-                     message.size() - kHeaderSize);
+absl::Status Exchange::Decode(int peer, const Piece& piece,
+                              const Bytes& message) {
+  return mailbox_.From(peer, hop_.Decode(piece, message.data() + kHeaderSize,
+                                         message.size() - kHeaderSize));
 }
 
 }  // namespace tf_gc

@@ -58,7 +58,8 @@ class Exchange {
   absl::Status Take(int peer, const Piece& piece, Bytes* message) {
     return mailbox_.Take(peer, Phase::kSum, piece.index, message);
   }
-  absl::Status Decode(const Piece& piece, const Bytes& message);
+  // Decodes a result that came from this peer, or is this rank's own.
+  absl::Status Decode(int peer, const Piece& piece, const Bytes& message);
 
   // Waits until the peers have taken everything.
   absl::Status Flush() { return mailbox_.Flush(); }

@@ -340,9 +340,7 @@ void Mailbox::FailLocked(const absl::Status& status) {
 }
 
 absl::Status Mailbox::From(int peer, const absl::Status& status) const {
-  return absl::Status(status.code(),
-                      absl::StrCat("from ", transport_->PeerName(peer), ": ",
-                                   status.message()));
+  return tf_gc::From(transport_->PeerName(peer), status);
 }
 
 std::string Mailbox::MissingLocked() const {

@@ -87,6 +87,10 @@ class Mailbox {
   // Waits for an expected message. *message is the whole of it.
   absl::Status Take(int peer, Phase phase, uint32_t piece, Bytes* message);
 
+  // What is found of a message that this peer has sent, or passed on: an error
+  // names it.
+  absl::Status From(int peer, const absl::Status& status) const;
+
   // Waits until the peers have taken everything that was sent, and for what
   // measures links: the end of the exchange, whose sizes become history.
   absl::Status Flush();
@@ -152,8 +156,6 @@ class Mailbox {
   // Whether a message measures the link; that is asked for once.
   bool MeasuresLocked(int peer, Phase phase, bool is_sent);
   void CountReceived(int64_t size);
-  // An error of what has come from a peer.
-  absl::Status From(int peer, const absl::Status& status) const;
   void Fail(const absl::Status& status);
   void FailLocked(const absl::Status& status);
   // A transfer has ended: under the lock, as the destructor may run right

@@ -33,13 +33,14 @@ absl::Status ShardedServerAllReduce(Exchange* exchange) {
   }
   TF_GC_RETURN_IF_ERROR(exchange->hop().Commit());
   for (size_t p = 0; p < own.size(); ++p) {
-    TF_GC_RETURN_IF_ERROR(exchange->Decode(*own[p], results[p]));
+    TF_GC_RETURN_IF_ERROR(
+        exchange->Decode(exchange->rank(), *own[p], results[p]));
   }
   for (const int peer : peers) {
     for (const Piece* const piece : exchange->shard(peer)) {
       Bytes message;
       TF_GC_RETURN_IF_ERROR(exchange->Take(peer, *piece, &message));
-      TF_GC_RETURN_IF_ERROR(exchange->Decode(*piece, message));
+      TF_GC_RETURN_IF_ERROR(exchange->Decode(peer, *piece, message));
     }
   }
   return exchange->Flush();

@@ -203,8 +203,9 @@ absl::Status ThcBucket::Read(const Bytes& statistics,
 
 absl::Status ThcBucket::Agree(const std::vector<Bytes>& statistics) {
   std::vector<float> norms(blocks_.count);
-  for (const Bytes& message : statistics) {
-    TF_GC_RETURN_IF_ERROR(Read(message, &norms));
+  for (size_t rank = 0; rank < statistics.size(); ++rank) {
+    TF_GC_RETURN_IF_ERROR(
+        From(absl::StrCat("rank ", rank), Read(statistics[rank], &norms)));
   }
   const float factor = static_cast<float>(
       scheme_.truncation / std::sqrt(static_cast<double>(blocks_.size)));

@@ -24,7 +24,10 @@ struct Ring {
   }
 };
 
-using Results = std::map<const Piece*, Bytes>;
+struct Result {
+  int sender;
+  Bytes message;
+};
 
 class TorusExchange {
  public:
@@ -58,7 +61,8 @@ class TorusExchange {
     for (const Piece* const piece : column_.behind(0)) {
       // Nothing was merged where there is one rank.
       if (exchange_.ranks() == 1) exchange_.hop().Start(*piece);
-      results_[piece] = exchange_.Encode(exchange_.result(), *piece);
+      results_[piece] = {exchange_.rank(),
+                         exchange_.Encode(exchange_.result(), *piece)};
     }
     TF_GC_RETURN_IF_ERROR(exchange_.hop().Commit());
     TF_GC_RETURN_IF_ERROR(AllGather(column_, [](const Pieces&) {
@@ -112,12 +116,14 @@ class TorusExchange {
     for (int step = 1; step < ring.size(); ++step) {
       for (const Piece* const piece : ring.behind(step - 1)) {
         exchange_.Send({ring.next()}, Content::kResult, *piece,
-                       results_.at(piece));
+                       results_.at(piece).message);
       }
       TF_GC_RETURN_IF_ERROR(use(ring.behind(step - 1)));
       for (const Piece* const piece : ring.behind(step)) {
+        Result& result = results_[piece];
+        result.sender = ring.previous();
         TF_GC_RETURN_IF_ERROR(
-            exchange_.Take(ring.previous(), *piece, &results_[piece]));
+            exchange_.Take(result.sender, *piece, &result.message));
       }
     }
     return use(ring.behind(ring.size() - 1));
@@ -125,7 +131,8 @@ class TorusExchange {
 
   absl::Status Decode(const Pieces& pieces) {
     for (const Piece* const piece : pieces) {
-      TF_GC_RETURN_IF_ERROR(exchange_.Decode(*piece, results_.at(piece)));
+      const auto& [sender, message] = results_.at(piece);
+      TF_GC_RETURN_IF_ERROR(exchange_.Decode(sender, *piece, message));
       results_.erase(piece);
     }
     return absl::OkStatus();
@@ -133,7 +140,7 @@ class TorusExchange {
 
   Exchange& exchange_;
   Ring row_, column_;
-  Results results_;  // messages
+  std::map<const Piece*, Result> results_;
 };
 
 }  // namespace

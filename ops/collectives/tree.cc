@@ -43,13 +43,13 @@ absl::Status TreeAllReduce(Exchange* exchange) {
     }
   }
   TF_GC_RETURN_IF_ERROR(exchange->hop().Commit());
+  const int sender = tree.is_root() ? exchange->rank() : tree.parent();
   for (size_t p = 0; p < pieces.size(); ++p) {
     if (!tree.is_root()) {
-      TF_GC_RETURN_IF_ERROR(
-          exchange->Take(tree.parent(), *pieces[p], &results[p]));
+      TF_GC_RETURN_IF_ERROR(exchange->Take(sender, *pieces[p], &results[p]));
       exchange->Send(children, Content::kResult, *pieces[p], results[p]);
     }
-    TF_GC_RETURN_IF_ERROR(exchange->Decode(*pieces[p], results[p]));
+    TF_GC_RETURN_IF_ERROR(exchange->Decode(sender, *pieces[p], results[p]));
   }
   return exchange->Flush();
 }

@@ -31,7 +31,6 @@ using ::tensorflow::OpInputList;
 using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
-using ::tensorflow::ResourceHandle;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 using ::tensorflow::core::RefCountPtr;
@@ -186,14 +185,7 @@ class ThreeLcAllReduceOp : public AllReduceOp {
 
   static absl::Status ReadMultiplier(OpKernelContext* context,
                                      ThreeLcScaling* scaling) {
-    const Tensor* input;
-    TF_RETURN_IF_ERROR(context->input("multiplier", &input));
-    if (!tensorflow::TensorShapeUtils::IsScalar(input->shape())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("multiplier must be a scalar, got shape ",
-                       input->shape().DebugString()));
-    }
-    scaling->multiplier = input->scalar<float>()();
+    TF_RETURN_IF_ERROR(ReadScalar(context, "multiplier", &scaling->multiplier));
     if (scaling->IsValid()) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("multiplier must be above 0 and less than ",

@@ -13,6 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "ops/collectives/feedback_variable.h"
 #include "ops/tensorflow/handles.h"
+#include "ops/tensorflow/inputs.h"
+#include "ops/wire/floats.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/register_types.h"
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -112,7 +114,7 @@ class FeedbackBuffers {
       tensorflow::Tensor* output;
       TF_RETURN_IF_ERROR(
           context_->allocate_output(i, reduced.shape(), &output));
-      output->template flat<T>() = reduced.flat<float>().template cast<T>();
+      Convert<float, T>(context_, reduced, output);
     }
     return absl::OkStatus();
   }
@@ -133,17 +135,17 @@ class FeedbackBuffers {
     if (std::is_same_v<T, float>) return nullptr;
     return [](float* values, int64_t n) {
       for (int64_t i = 0; i < n; ++i) {
-        values[i] = static_cast<float>(static_cast<T>(values[i]));
+        values[i] = ToFloat32(FromFloat32<T>(values[i]));
       }
     };
   }
 
   absl::Status FindResidual(int i) {
     State& state = states_[i];
-    tensorflow::ResourceHandle handle;
-    TF_RETURN_IF_ERROR(
-        GetHandle(residuals_[i], absl::StrCat("residuals[", i, "]"), &handle));
-    TF_RETURN_IF_ERROR(LookupResource(context_, handle, &state.variable));
+    TF_RETURN_IF_ERROR(LookupHandle(context_, residuals_[i],
+                                    absl::StrCat("residuals[", i, "]"),
+                                    &state.variable));
+    TF_RETURN_IF_ERROR(NoteResidual(state.variable.get(), i, &found_));
     {
       tensorflow::tf_shared_lock lock(*state.variable->mu());
       state.old_residual = *state.variable->tensor();
@@ -178,7 +180,7 @@ class FeedbackBuffers {
     }
     TF_RETURN_IF_ERROR(context_->allocate_temp(
         tensorflow::DT_FLOAT, gradient.shape(), &new_residual));
-    new_residual.flat<float>() = gradient.flat<T>().template cast<float>();
+    Convert<T, float>(context_, gradient, &new_residual);
     *values = new_residual.flat<float>().data();
     return absl::OkStatus();
   }
@@ -186,6 +188,7 @@ class FeedbackBuffers {
   tensorflow::OpKernelContext* const context_;
   tensorflow::OpInputList gradients_, residuals_;
   std::vector<State> states_;
+  Residuals found_;
   std::vector<FeedbackVariable> variables_;
 };
 

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <type_traits>
 #include <utility>
@@ -41,7 +40,6 @@ using ::tensorflow::OpInputList;
 using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
-using ::tensorflow::ResourceHandle;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 using ::tensorflow::Var;
@@ -181,10 +179,8 @@ int64_t Sum(const std::vector<int64_t>& sizes) {
 absl::Status LookupResidual(OpKernelContext* context,
                             const OpInputList& residuals, int i,
                             RefCountPtr<Var>* variable) {
-  ResourceHandle handle;
-  TF_RETURN_IF_ERROR(
-      GetHandle(residuals[i], absl::StrCat("residuals[", i, "]"), &handle));
-  return LookupResource(context, handle, variable);
+  return LookupHandle(context, residuals[i], absl::StrCat("residuals[", i, "]"),
+                      variable);
 }
 
 // Of the input `name`, which has the values of a bucket, or, if there is an
@@ -341,10 +337,8 @@ class GradientHistogramOp : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
-    const Tensor* wanted;
-    OP_REQUIRES_OK(context, context->input("wanted", &wanted));
-    OP_REQUIRES_OK(context, CheckScalar(*wanted, "wanted"));
-    const bool is_wanted = wanted->scalar<bool>()();
+    bool is_wanted;
+    OP_REQUIRES_OK(context, ReadScalar(context, "wanted", &is_wanted));
     const TensorShape shape({is_wanted ? kernels::kMagnitudeBins : 0});
     Tensor *counts, *squares;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &counts));
@@ -424,16 +418,12 @@ class StoreResidualsOp : public OpKernel {
   // never wait for each other.
   static absl::Status Lock(const std::vector<RefCountPtr<Var>>& variables,
                            std::vector<mutex_lock>* locks) {
-    std::map<mutex_lock::mutex_type*, int> order;
+    Residuals order;
     for (size_t i = 0; i < variables.size(); ++i) {
-      const auto [first, is_new] = order.emplace(variables[i]->mu(), i);
-      if (!is_new) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("residuals[", i, "] must be another variable than ",
-                         "residuals[", first->second, "]"));
-      }
+      TF_RETURN_IF_ERROR(NoteResidual(variables[i].get(), i, &order));
     }
-    for (const auto& [mu, i] : order) locks->emplace_back(*mu);
+    for (const auto& [variable, i] : order)
+      locks->emplace_back(*variable->mu());
     return absl::OkStatus();
   }
 
@@ -600,7 +590,7 @@ class UnfuseGradientsOp : public OpKernel {
     OP_REQUIRES_OK(context, context->input_list("indices", &indices));
     OP_REQUIRES_OK(context, CheckBucket(total, indices, sizes_, "total"));
     OP_REQUIRES_OK(context, CheckFinite(finite, sizes_.size()));
-    OP_REQUIRES_OK(context, ReadDivisor(context->input(2), &divisor));
+    OP_REQUIRES_OK(context, ReadDivisor(context, &divisor));
     const bool is_dense = indices.size() == 0;
     const auto flags = finite.flat<bool>();
     if constexpr (std::is_same_v<T, float>) {
@@ -632,9 +622,8 @@ class UnfuseGradientsOp : public OpKernel {
   }
 
  private:
-  static absl::Status ReadDivisor(const Tensor& input, float* divisor) {
-    TF_RETURN_IF_ERROR(CheckScalar(input, "divisor"));
-    *divisor = input.scalar<float>()();
+  static absl::Status ReadDivisor(OpKernelContext* context, float* divisor) {
+    TF_RETURN_IF_ERROR(ReadScalar(context, "divisor", divisor));
     if (*divisor > 0 && std::isfinite(*divisor)) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("divisor must be positive and finite, got ", *divisor));

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "ops/tensorflow/inputs.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -19,14 +20,6 @@ using ::tensorflow::PartialTensorShape;
 using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
-
-absl::Status CheckScalars(InferenceContext* c, int begin, int end) {
-  ShapeHandle scalar;
-  for (int i = begin; i < end; ++i) {
-    TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 0, &scalar));
-  }
-  return absl::OkStatus();
-}
 
 // The input `finite` has one flag per variable.
 absl::Status CheckFiniteShape(InferenceContext* c, int index,
@@ -49,7 +42,7 @@ absl::Status CheckFusedShapes(InferenceContext* c,
         absl::StrCat("residuals must be none or one per gradient, got ",
                      residuals.size(), " for ", gradients->size()));
   }
-  return CheckScalars(c, gradients->size(), c->num_inputs());
+  return CheckScalarShapes(c, gradients->size(), c->num_inputs());
 }
 
 absl::Status FuseGradientsShape(InferenceContext* c) {
@@ -77,7 +70,7 @@ absl::Status StoreResidualsShape(InferenceContext* c) {
   ShapeHandle vector;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &vector));
   const int last = c->num_inputs() - 1;
-  TF_RETURN_IF_ERROR(CheckScalars(c, 1, last));
+  TF_RETURN_IF_ERROR(CheckScalarShapes(c, 1, last));
   return CheckFiniteShape(c, last, last - 1);
 }
 
@@ -132,7 +125,7 @@ absl::Status UnfuseGradientsShape(InferenceContext* c) {
   }
   TF_RETURN_IF_ERROR(CheckBucketShape(c, values));
   TF_RETURN_IF_ERROR(CheckFiniteShape(c, 1, shapes.size()));
-  return CheckScalars(c, 2, 3);
+  return CheckScalarShapes(c, 2, 3);
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ absl::Status TransformValues(OpKernelContext* context,
     TF_RETURN_IF_ERROR(ToFloat<T>(context, values, &floats));
     float* const data = floats.flat<float>().data();
     transform(data, rows, size, data);
-    transformed->flat<T>() = floats.flat<float>().template cast<T>();
+    Convert<float, T>(context, floats, transformed);
   }
   return absl::OkStatus();
 }

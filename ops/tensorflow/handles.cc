@@ -17,4 +17,13 @@ absl::Status GetHandle(const tensorflow::Tensor& input, const std::string& name,
   return absl::OkStatus();
 }
 
+absl::Status NoteResidual(tensorflow::Var* variable, int i,
+                          Residuals* residuals) {
+  const auto [first, is_new] = residuals->emplace(variable, i);
+  if (is_new) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("residuals[", i, "] must be another variable than ",
+                   "residuals[", first->second, "]"));
+}
+
 }  // namespace tf_gc

@@ -3,6 +3,7 @@
 #ifndef TF_GC_OPS_TENSORFLOW_HANDLES_H_
 #define TF_GC_OPS_TENSORFLOW_HANDLES_H_
 
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -10,6 +11,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_handle.h"
 #include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 
 namespace tf_gc {
@@ -19,15 +21,31 @@ namespace tf_gc {
 absl::Status GetHandle(const tensorflow::Tensor& input, const std::string& name,
                        tensorflow::ResourceHandle* handle);
 
+// The variables of the list input `residuals`, each with its place.
+using Residuals = std::map<tensorflow::Var*, int>;
+
+// Adds residuals[i], which must be another variable than those before.
+absl::Status NoteResidual(tensorflow::Var* variable, int i,
+                          Residuals* residuals);
+
+// The resource whose handle a resource input holds; `name` as above.
+template <typename Resource>
+absl::Status LookupHandle(tensorflow::OpKernelContext* context,
+                          const tensorflow::Tensor& input,
+                          const std::string& name,
+                          tensorflow::core::RefCountPtr<Resource>* resource) {
+  tensorflow::ResourceHandle handle;
+  TF_RETURN_IF_ERROR(GetHandle(input, name, &handle));
+  return LookupResource(context, handle, resource);
+}
+
 // The resource whose handle is the input of this name.
 template <typename Resource>
 absl::Status LookupInput(tensorflow::OpKernelContext* context, const char* name,
                          tensorflow::core::RefCountPtr<Resource>* resource) {
   const tensorflow::Tensor* input;
   TF_RETURN_IF_ERROR(context->input(name, &input));
-  tensorflow::ResourceHandle handle;
-  TF_RETURN_IF_ERROR(GetHandle(*input, name, &handle));
-  return LookupResource(context, handle, resource);
+  return LookupHandle(context, *input, name, resource);
 }
 
 // The bucket in the input `bucket`.

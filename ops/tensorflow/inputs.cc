@@ -110,6 +110,16 @@ absl::Status CheckSeedShape(
   return context->WithValue(context->Dim(seed, 0), 2, &two);
 }
 
+absl::Status CheckScalarShapes(
+    tensorflow::shape_inference::InferenceContext* context, int begin,
+    int end) {
+  tensorflow::shape_inference::ShapeHandle scalar;
+  for (int i = begin; i < end; ++i) {
+    TF_RETURN_IF_ERROR(context->WithRank(context->input(i), 0, &scalar));
+  }
+  return absl::OkStatus();
+}
+
 kernels::ParallelFor IntraOpThreads(tensorflow::OpKernelContext* context) {
   ThreadPool* const threads =
       context->device()->tensorflow_cpu_worker_threads()->workers;

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "ops/kernels/parallel.h"
 #include "ops/kernels/philox.h"
+#include "ops/wire/floats.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -24,6 +25,17 @@ absl::Status CheckScalar(const tensorflow::Tensor& tensor, const char* name);
 // The attribute `sizes`: how many values each variable has.
 absl::Status GetSizes(tensorflow::OpKernelConstruction* context,
                       std::vector<int64_t>* sizes);
+
+// The value of a scalar input.
+template <typename T>
+absl::Status ReadScalar(tensorflow::OpKernelContext* context, const char* name,
+                        T* value) {
+  const tensorflow::Tensor* input;
+  TF_RETURN_IF_ERROR(context->input(name, &input));
+  TF_RETURN_IF_ERROR(CheckScalar(*input, name));
+  *value = input->scalar<T>()();
+  return absl::OkStatus();
+}
 
 // The shape that an int32 or int64 vector, the input `shape`, holds.
 absl::Status ReadShape(const tensorflow::Tensor& tensor,
@@ -46,8 +58,31 @@ absl::Status ReadSeed(const tensorflow::Tensor& tensor, kernels::Seed* seed);
 absl::Status CheckSeedShape(
     tensorflow::shape_inference::InferenceContext* context, int index);
 
+// The inputs from `begin` up to `end` are scalars.
+absl::Status CheckScalarShapes(
+    tensorflow::shape_inference::InferenceContext* context, int begin, int end);
+
 inline const uint8_t* BytesOf(const tensorflow::Tensor& tensor) {
   return tensor.flat<uint8_t>().data();
+}
+
+// TensorFlow's intra-op threads, for the time of a Compute, in the rounding and
+// denormal modes of the thread that calls it.
+kernels::ParallelFor IntraOpThreads(tensorflow::OpKernelContext* context);
+
+// Converts the values of `from` to the type of `to`, which has as many; one of
+// the types is float32. On the intra-op threads.
+template <typename From, typename To>
+void Convert(tensorflow::OpKernelContext* context,
+             const tensorflow::Tensor& from, tensorflow::Tensor* to) {
+  const From* const in = from.flat<From>().data();
+  To* const out = to->flat<To>().data();
+  IntraOpThreads(context)(from.NumElements(), /*cost=*/1,
+                          [=](int64_t begin, int64_t end) {
+                            for (int64_t i = begin; i < end; ++i) {
+                              out[i] = FromFloat32<To>(ToFloat32(in[i]));
+                            }
+                          });
 }
 
 // `values`, of type T, as float32.
@@ -60,14 +95,10 @@ absl::Status ToFloat(tensorflow::OpKernelContext* context,
   } else {
     TF_RETURN_IF_ERROR(
         context->allocate_temp(tensorflow::DT_FLOAT, values.shape(), floats));
-    floats->flat<float>() = values.flat<T>().template cast<float>();
+    Convert<T, float>(context, values, floats);
   }
   return absl::OkStatus();
 }
-
-// TensorFlow's intra-op threads, for the time of a Compute, in the rounding and
-// denormal modes of the thread that calls it.
-kernels::ParallelFor IntraOpThreads(tensorflow::OpKernelContext* context);
 
 }  // namespace tf_gc
 

@@ -36,9 +36,7 @@ absl::Status GetIdsAndShapes(tensorflow::OpKernelConstruction* context,
 template <typename T>
 absl::Status LookupFirst(tensorflow::OpKernelContext* context, const char* name,
                          tensorflow::core::RefCountPtr<T>* resource) {
-  tensorflow::ResourceHandle handle;
-  TF_RETURN_IF_ERROR(GetHandle(context->input(0), name, &handle));
-  return LookupResource(context, handle, resource);
+  return LookupHandle(context, context->input(0), name, resource);
 }
 
 // The bytes of a message, an input.

@@ -408,14 +408,6 @@ class CountedPushesOp : public OpKernel {
 };
 
 // An input that says which round.
-absl::Status ReadRound(OpKernelContext* context, int64_t* round) {
-  const Tensor* input;
-  TF_RETURN_IF_ERROR(context->input("round", &input));
-  TF_RETURN_IF_ERROR(CheckScalar(*input, "round"));
-  *round = input->scalar<int64_t>()();
-  return absl::OkStatus();
-}
-
 class BeginUpdateOp : public OpKernel {
  public:
   explicit BeginUpdateOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -426,7 +418,7 @@ class BeginUpdateOp : public OpKernel {
     RefCountPtr<Server> server;
     int64_t round;
     OP_REQUIRES_OK(context, LookupServer(context, &server));
-    OP_REQUIRES_OK(context, ReadRound(context, &round));
+    OP_REQUIRES_OK(context, ReadScalar(context, "round", &round));
     OP_REQUIRES_OK(context,
                    SetScalar(context, 0, server->BeginUpdate(channel_, round)));
   }
@@ -447,7 +439,7 @@ class EndUpdateOp : public OpKernel {
     std::vector<std::pair<uint32_t, float>> multipliers;
     int64_t round, version;
     OP_REQUIRES_OK(context, LookupServer(context, &server));
-    OP_REQUIRES_OK(context, ReadRound(context, &round));
+    OP_REQUIRES_OK(context, ReadScalar(context, "round", &round));
     OP_REQUIRES_OK(context, ReadMultipliers(context, &multipliers));
     OP_REQUIRES_OK(context, server->EndUpdate(
                                 channel_, round, multipliers, ReadFrom(context),

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "ops/tensorflow/inputs.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -20,22 +21,15 @@ using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ScalarShape;
 using ::tensorflow::shape_inference::ShapeHandle;
 
-// The inputs from `begin` up to `end` are scalars: handles, most of them.
-absl::Status CheckScalars(InferenceContext* c, int begin, int end) {
-  ShapeHandle scalar;
-  for (int i = begin; i < end; ++i) {
-    TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 0, &scalar));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckVectorShape(InferenceContext* c, int index) {
   ShapeHandle vector;
   return c->WithRank(c->input(index), 1, &vector);
 }
 
 // A handle, no outputs.
-absl::Status HandleShape(InferenceContext* c) { return CheckScalars(c, 0, 1); }
+absl::Status HandleShape(InferenceContext* c) {
+  return CheckScalarShapes(c, 0, 1);
+}
 
 // A handle and a message.
 absl::Status CheckMessage(InferenceContext* c) {
@@ -54,7 +48,7 @@ absl::Status HandleAndVectorsShape(InferenceContext* c) {
 
 // A handle and another scalar, no outputs.
 absl::Status TwoScalarsShape(InferenceContext* c) {
-  return CheckScalars(c, 0, 2);
+  return CheckScalarShapes(c, 0, 2);
 }
 
 absl::Status TwoScalarsToScalarShape(InferenceContext* c) {
@@ -90,12 +84,12 @@ absl::Status AccumulatePushShape(InferenceContext* c) {
 
 absl::Status SettlePushShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckMessage(c));
-  TF_RETURN_IF_ERROR(CheckScalars(c, 2, 3));
+  TF_RETURN_IF_ERROR(CheckScalarShapes(c, 2, 3));
   return CheckVectorShape(c, 3);
 }
 
 // A handle, and an output of the shape in the attribute `shape`.
-absl::Status ReadShape(InferenceContext* c) {
+absl::Status ReadGivenShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(HandleShape(c));
   return tensorflow::shape_inference::ExplicitShape(c);
 }
@@ -198,7 +192,7 @@ absl::Status EndUpdateShape(InferenceContext* c) {
   std::vector<int64_t> ids;
   TF_RETURN_IF_ERROR(c->GetAttr("ids", &ids));
   const int last = c->num_inputs() - 1;
-  TF_RETURN_IF_ERROR(CheckScalars(c, 0, last));
+  TF_RETURN_IF_ERROR(CheckScalarShapes(c, 0, last));
   ShapeHandle vector;
   tensorflow::shape_inference::DimensionHandle size;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(last), 1, &vector));
@@ -374,7 +368,7 @@ REGISTER_OP("TfGc>ReadModel")
     .Attr("shape: shape")
     .Output("value: float")
     .SetIsStateful()
-    .SetShapeFn(ReadShape)
+    .SetShapeFn(ReadGivenShape)
     .Doc(R"doc(
 Gives a worker's copy of a variable, without copying it.
 
@@ -733,7 +727,7 @@ REGISTER_OP("TfGc>ReadSecondMoment")
     .Attr("shape: shape")
     .Output("value: float")
     .SetIsStateful()
-    .SetShapeFn(ReadShape)
+    .SetShapeFn(ReadGivenShape)
     .Doc(R"doc(
 Gives the statistics of the gradients that a worker has pushed of a variable.
 

@@ -30,7 +30,6 @@ using ::tensorflow::OpInputList;
 using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
-using ::tensorflow::ResourceHandle;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 using ::tensorflow::Var;
@@ -74,15 +73,6 @@ class MatricesOp : public OpKernel {
  private:
   std::vector<int64_t> rows_;
 };
-
-template <typename T>
-absl::Status ReadScalar(OpKernelContext* context, const char* name, T* value) {
-  const Tensor* input;
-  TF_RETURN_IF_ERROR(context->input(name, &input));
-  TF_RETURN_IF_ERROR(CheckScalar(*input, name));
-  *value = input->scalar<T>()();
-  return absl::OkStatus();
-}
 
 class MeanSquaresOp : public MatricesOp {
  public:
@@ -134,10 +124,8 @@ class MeanSquaresOp : public MatricesOp {
 
 absl::Status LookupSlot(OpKernelContext* context, const OpInputList& slots,
                         int i, RefCountPtr<Var>* variable) {
-  ResourceHandle handle;
-  TF_RETURN_IF_ERROR(
-      GetHandle(slots[i], absl::StrCat("slots[", i, "]"), &handle));
-  TF_RETURN_IF_ERROR(LookupResource(context, handle, variable));
+  TF_RETURN_IF_ERROR(LookupHandle(context, slots[i],
+                                  absl::StrCat("slots[", i, "]"), variable));
   tensorflow::tf_shared_lock lock(*(*variable)->mu());
   const Tensor& slot = *(*variable)->tensor();
   if (slot.dtype() == DT_FLOAT && slot.dims() == 1) return absl::OkStatus();

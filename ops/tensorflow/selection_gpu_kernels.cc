@@ -126,17 +126,17 @@ class UnpackIndicesGpuOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     const Gpu gpu(context);
     const Tensor& packed = context->input(0);
-    int64_t count, size;
+    int64_t count, size, sender;
     // Before `count` indices are allocated.
-    OP_REQUIRES_OK(context, ReadUnpackInputs(context, &count, &size));
+    OP_REQUIRES_OK(context, ReadUnpackInputs(context, &count, &size, &sender));
     int32_t* indices;
     OP_REQUIRES_OK(context, AllocateIndices(context, count, &indices));
     int64_t error;
     OP_REQUIRES_OK(context,
                    Unpack(gpu, BytesOf(packed), count, size, indices, &error));
     OP_REQUIRES_OK(context,
-                   UnpackStatus(tf_gc_cuda_unpack_indices_message(error),
-                                packed.NumElements(), count, size));
+                   UnpackStatus(tf_gc_cuda_unpack_indices_message(error), count,
+                                size, sender));
   }
 
  private:
@@ -161,7 +161,7 @@ class UnpackIndicesGpuOp : public OpKernel {
 TF_GC_REGISTER(DEVICE_GPU, "TfGc>PackIndices", PackIndicesGpuOp,
                .HostMemory("size"));
 TF_GC_REGISTER(DEVICE_GPU, "TfGc>UnpackIndices", UnpackIndicesGpuOp,
-               .HostMemory("count").HostMemory("size"));
+               .HostMemory("count").HostMemory("size").HostMemory("sender"));
 
 TF_GC_REGISTER_FLOATS(DEVICE_GPU, "TfGc>TopKIndices", TopKIndicesGpuOp,
                       .HostMemory("k"));

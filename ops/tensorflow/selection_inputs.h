@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/kernels/index_packing.h"
 #include "ops/tensorflow/inputs.h"
+#include "ops/wire/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -59,28 +60,43 @@ inline absl::Status NotAscending(int32_t index, int64_t position,
       ", got ", index, " at position ", position));
 }
 
-// Of UnpackIndices' inputs.
-inline absl::Status ReadUnpackInputs(tensorflow::OpKernelContext* context,
-                                     int64_t* count, int64_t* size) {
-  const tensorflow::Tensor& packed = context->input(0);
-  TF_RETURN_IF_ERROR(CheckVector(packed, "packed"));
+// The inputs `count` and `size` of the ops that unpack indices.
+inline absl::Status ReadCounts(tensorflow::OpKernelContext* context,
+                               int64_t* count, int64_t* size) {
   TF_RETURN_IF_ERROR(
       ReadWithin(context->input(2), "size", 0, kernels::kMaxPackedSize, size));
-  TF_RETURN_IF_ERROR(ReadWithin(context->input(1), "count", 0, *size, count));
+  return ReadWithin(context->input(1), "count", 0, *size, count);
+}
+
+// An error of what this rank has sent; -1 for nobody.
+inline absl::Status FromRank(int64_t sender, const absl::Status& status) {
+  return sender < 0 ? status : From(absl::StrCat("rank ", sender), status);
+}
+
+// Of UnpackIndices' inputs.
+inline absl::Status ReadUnpackInputs(tensorflow::OpKernelContext* context,
+                                     int64_t* count, int64_t* size,
+                                     int64_t* sender) {
+  const tensorflow::Tensor& packed = context->input(0);
+  TF_RETURN_IF_ERROR(CheckVector(packed, "packed"));
+  TF_RETURN_IF_ERROR(ReadCounts(context, count, size));
+  TF_RETURN_IF_ERROR(ReadInteger(context->input(3), "sender", sender));
   const int64_t expected = kernels::PackedIndicesSize(*count, *size);
   if (packed.NumElements() == expected) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat("packed must have ", expected, " bytes for ", *count,
-                   " indices below ", *size, ", got ", packed.NumElements()));
+  return FromRank(
+      *sender, absl::DataLossError(absl::StrCat(
+                   "packed must have ", expected, " bytes for ", *count,
+                   " indices below ", *size, ", got ", packed.NumElements())));
 }
 
 // The same, where the bytes are not such as packing writes.
-inline absl::Status UnpackStatus(const char* error, int64_t bytes,
-                                 int64_t count, int64_t size) {
+inline absl::Status UnpackStatus(const char* error, int64_t count, int64_t size,
+                                 int64_t sender) {
   if (error == nullptr) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("packed, ", bytes, " bytes for ",
-                                          count, " indices below ", size, ", ",
-                                          error));
+  return FromRank(
+      sender, absl::DataLossError(absl::StrCat(
+                  "packed, ", kernels::PackedIndicesSize(count, size),
+                  " bytes for ", count, " indices below ", size, ", ", error)));
 }
 
 // Of the input `indices` and the values for them, on the CPU: fails if their

@@ -11,6 +11,7 @@
 #include "ops/kernels/index_packing.h"
 #include "ops/kernels/magnitude_histogram.h"
 #include "ops/kernels/parallel.h"
+#include "ops/kernels/selected_sum.h"
 #include "ops/kernels/top_k.h"
 #include "ops/tensorflow/inputs.h"
 #include "ops/tensorflow/registration.h"
@@ -118,15 +119,48 @@ class UnpackIndicesOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     const Tensor& packed = context->input(0);
-    int64_t count, size;
+    int64_t count, size, sender;
     // Before `count` indices are allocated.
-    OP_REQUIRES_OK(context, ReadUnpackInputs(context, &count, &size));
+    OP_REQUIRES_OK(context, ReadUnpackInputs(context, &count, &size, &sender));
     int32_t* indices;
     OP_REQUIRES_OK(context, AllocateIndices(context, count, &indices));
     OP_REQUIRES_OK(context,
                    UnpackStatus(kernels::UnpackIndices(BytesOf(packed), count,
                                                        size, indices),
-                                packed.NumElements(), count, size));
+                                count, size, sender));
+  }
+};
+
+class SumSelectedOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& messages = context->input(0);
+    int64_t k, n;
+    OP_REQUIRES(context, messages.dims() == 2,
+                absl::InvalidArgumentError(
+                    absl::StrCat("messages must be a matrix, got shape ",
+                                 messages.shape().DebugString())));
+    OP_REQUIRES_OK(context, ReadCounts(context, &k, &n));
+    const int64_t expected = kernels::SelectedSize(k, n);
+    OP_REQUIRES(context, messages.dim_size(1) == expected,
+                absl::DataLossError(absl::StrCat(
+                    "messages must have ", expected, " bytes for ", k,
+                    " values of ", n, ", got ", messages.dim_size(1))));
+    const int64_t count = messages.dim_size(0);
+    Tensor indices;
+    Tensor* sums = nullptr;
+    OP_REQUIRES_OK(context,
+                   context->allocate_temp(tensorflow::DT_INT32,
+                                          TensorShape({count, k}), &indices));
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(0, TensorShape({n}), &sums));
+    const kernels::KeepDenormals keep_denormals;
+    const kernels::SelectedError error = kernels::SumSelected(
+        BytesOf(messages), count, k, n, IntraOpThreads(context),
+        indices.flat<int32_t>().data(), sums->flat<float>().data());
+    OP_REQUIRES_OK(context, UnpackStatus(error.what, k, n, error.message));
   }
 };
 
@@ -191,6 +225,7 @@ TF_GC_REGISTER(DEVICE_CPU, "TfGc>Scatter", ScatterOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>ScatterUpdate", ScatterUpdateOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>PackIndices", PackIndicesOp);
 TF_GC_REGISTER(DEVICE_CPU, "TfGc>UnpackIndices", UnpackIndicesOp);
+TF_GC_REGISTER(DEVICE_CPU, "TfGc>SumSelected", SumSelectedOp);
 
 TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>TopKIndices", TopKIndicesOp);
 TF_GC_REGISTER_FLOATS(DEVICE_CPU, "TfGc>ChunkArgmax", ChunkArgmaxOp);

@@ -8,6 +8,7 @@
 #include "ops/kernels/chunk_argmax.h"
 #include "ops/kernels/index_packing.h"
 #include "ops/kernels/magnitude_histogram.h"
+#include "ops/kernels/selected_sum.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -17,6 +18,7 @@ namespace tf_gc {
 namespace {
 
 using ::tensorflow::Tensor;
+using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
@@ -94,12 +96,20 @@ absl::Status PackIndicesShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+// The inputs `count` and `size` of the ops that unpack indices.
+absl::Status ConstantCounts(InferenceContext* c, int64_t* count,
+                            int64_t* size) {
+  TF_RETURN_IF_ERROR(
+      ConstantInput(c, 2, "size", 0, kernels::kMaxPackedSize, size));
+  return ConstantInput(c, 1, "count", 0, AtMost(*size), count);
+}
+
 absl::Status UnpackIndicesShape(InferenceContext* c) {
   int64_t bytes, count, size;
   TF_RETURN_IF_ERROR(VectorLength(c, 0, &bytes));
-  TF_RETURN_IF_ERROR(
-      ConstantInput(c, 2, "size", 0, kernels::kMaxPackedSize, &size));
-  TF_RETURN_IF_ERROR(ConstantInput(c, 1, "count", 0, AtMost(size), &count));
+  TF_RETURN_IF_ERROR(ConstantCounts(c, &count, &size));
+  ShapeHandle scalar;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(3), 0, &scalar));
   const int64_t expected = PackedSize(count, size);
   if (bytes != kUnknown && expected != kUnknown && bytes != expected) {
     return absl::InvalidArgumentError(
@@ -107,6 +117,20 @@ absl::Status UnpackIndicesShape(InferenceContext* c) {
                      " indices below ", size, ", got ", bytes));
   }
   c->set_output(0, c->Vector(count));
+  return absl::OkStatus();
+}
+
+absl::Status SumSelectedShape(InferenceContext* c) {
+  ShapeHandle messages;
+  int64_t count, size;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &messages));
+  TF_RETURN_IF_ERROR(ConstantCounts(c, &count, &size));
+  if (count != kUnknown && size != kUnknown) {
+    DimensionHandle bytes;
+    TF_RETURN_IF_ERROR(c->WithValue(
+        c->Dim(messages, 1), kernels::SelectedSize(count, size), &bytes));
+  }
+  c->set_output(0, c->Vector(size));
   return absl::OkStatus();
 }
 
@@ -210,6 +234,7 @@ REGISTER_OP("TfGc>UnpackIndices")
     .Input("packed: uint8")
     .Input("count: Tcount")
     .Input("size: Tsize")
+    .Input("sender: int32")
     .Output("indices: int32")
     .Attr("Tcount: {int32, int64} = DT_INT64")
     .Attr("Tsize: {int32, int64} = DT_INT64")
@@ -220,7 +245,27 @@ Unpacks what PackIndices has packed.
 packed: A vector of as many bytes as `count` and `size` ask for.
 count: The number of indices, a scalar, 0 ... size.
 size: What all indices are below, a scalar, at most 2^31 - 1.
+sender: The rank that errors name as the one from which the bytes come, a scalar;
+  -1 for none.
 indices: The indices, strictly ascending, in 0 ... size - 1.
+)doc");
+
+REGISTER_OP("TfGc>SumSelected")
+    .Input("messages: uint8")
+    .Input("count: Tcount")
+    .Input("size: Tsize")
+    .Output("sums: float")
+    .Attr("Tcount: {int32, int64} = DT_INT64")
+    .Attr("Tsize: {int32, int64} = DT_INT64")
+    .SetShapeFn(SumSelectedShape)
+    .Doc(R"doc(
+Adds up what each of several workers has selected of a vector.
+
+messages: A matrix, a row of each worker, by rank: the bytes that PackIndices
+  writes of its indices, and of the values at these, as floats.
+count: The number of values in each message, a scalar, 0 ... size.
+size: The length of the result, a scalar, at most 2^31 - 1.
+sums: A vector: the sum of the values of each index, in the order of ranks.
 )doc");
 
 REGISTER_OP("TfGc>Scatter")

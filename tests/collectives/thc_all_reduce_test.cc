@@ -376,7 +376,7 @@ TEST(ThcAllReduceTest, DamagedStatisticsAreDataLoss) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   EXPECT_TRUE(AgreeOn(Statistics(3, 1)).ok());
   EXPECT_TRUE(AgreeOn(Statistics(0, kInfinity)).ok());
-  ExpectDataLoss(AgreeOn({3}), "THC statistics");
+  ExpectDataLoss(AgreeOn({3}), "from rank 0: THC statistics");
   ExpectDataLoss(AgreeOn(Statistics(7, 1)), "padding");
   ExpectDataLoss(AgreeOn(Statistics(3, -1)), "the norm of block 1 is -1");
   ExpectDataLoss(AgreeOn(Statistics(3, kNaN)), "the norm of block 1 is nan");

@@ -668,8 +668,9 @@ TEST(ThreeLcExchangeOfManyTest, ScalesAboveTheirUnitsAreDataLoss) {
             SealAgain(transfer);
           })[1];
       EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << tag << scale;
-      EXPECT_THAT(std::string(status.message()),
-                  testing::HasSubstr("the scale of variable 0"));
+      EXPECT_THAT(
+          std::string(status.message()),
+          testing::HasSubstr("from rank 0: 3LC message: the scale of "));
     }
   }
 }
@@ -684,7 +685,8 @@ TEST(ThreeLcExchangeOfManyTest, FlagsOfMoreVariablesAreDataLoss) {
       })[1];
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()),
-              testing::HasSubstr("3LC message: the padding bits behind 2"));
+              testing::HasSubstr(
+                  "from rank 0: 3LC message: the padding bits behind 2"));
 }
 
 TEST_P(DamagedBodyTest, RandomIsDataLossUnlessItHappensToBeAMessage) {

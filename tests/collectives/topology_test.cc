@@ -164,6 +164,64 @@ TEST(TopologyTest, RingDecodesEachResultBeforeItSendsTheNextOneOn) {
   }
 }
 
+// Refuses one body: the one that it merges, or decodes, after so many others.
+class Refuser : public ExactHop {
+ public:
+  Refuser(float* values, int merges, int decodes)
+      : ExactHop({Exact<float>{values, values}}),
+        merges_(merges),
+        decodes_(decodes) {}
+
+  absl::Status Merge(const Piece& piece, const Aggregate& incoming,
+                     const uint8_t* body, int64_t size) override {
+    if (merges_-- == 0) return absl::DataLossError("refused");
+    return ExactHop::Merge(piece, incoming, body, size);
+  }
+  absl::Status Decode(const Piece& piece, const uint8_t* body,
+                      int64_t size) override {
+    if (decodes_-- == 0) return absl::DataLossError("refused");
+    return ExactHop::Decode(piece, body, size);
+  }
+
+ private:
+  int merges_, decodes_;
+};
+
+TEST(TopologyTest, AnErrorOfABodyNamesWhoHasSentIt) {
+  constexpr int kRanks = 4, kRank = 2;
+  const auto error = [&](const Topology& topology, int merges, int decodes) {
+    InProcessNetwork network(kRanks);
+    const std::vector<absl::Status> statuses =
+        RunRanks(kRanks, &network, [&](int rank) {
+          std::vector<float> values(kRanks * BucketLayout::kAlignment);
+          Refuser hop(values.data(), rank == kRank ? merges : -1,
+                      rank == kRank ? decodes : -1);
+          return AllReduce({static_cast<int64_t>(values.size())}, 0,
+                           network.transport(rank), &hop, topology);
+        });
+    return std::string(statuses[kRank].message());
+  };
+  const struct {
+    Topology topology;
+    std::vector<int> merged, decoded;  // their senders
+  } cases[] = {
+      {kSharded, {3, 0, 1}, {2, 3, 0, 1}},
+      {kRing, {1, 1, 1}, {2, 1, 1, 1}},
+      {TorusOf(2), {3, 3, 0}, {0, 2, 3, 3}},
+      {kTree, {3}, {0}},
+  };
+  for (const auto& [topology, merged, decoded] : cases) {
+    for (size_t i = 0; i < merged.size(); ++i) {
+      EXPECT_EQ(error(topology, i, -1),
+                absl::StrCat("from rank ", merged[i], ": refused"));
+    }
+    for (size_t i = 0; i < decoded.size(); ++i) {
+      EXPECT_EQ(error(topology, -1, i),
+                absl::StrCat("from rank ", decoded[i], ": refused"));
+    }
+  }
+}
+
 TEST(TopologyTest, FewBytesTakeATreeWhereTheHopRunsOnOne) {
   float value = 0;
   ExactHop exact({Exact<float>{&value, &value}});

@@ -1,4 +1,4 @@
-"""What compressors decode that all workers gather: whatever the bytes, an error or the sum.
+"""What compressors decode that all workers gather, or one broadcasts: an error or the sum.
 
 The examples given explicitly are the corpus: each has shown a fault, or leads to
 a branch of its own.
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import tf_gc
 from tests import testing
 from tf_gc import ops
+from tf_gc.compressors import sparse
 from tf_gc.exchange import Exchange
 
 testing.set_up_hypothesis(max_examples=150)
@@ -30,6 +31,10 @@ class _Received(Exchange):
 
     others: tuple[tf.Tensor, ...] = ()
     sent: list[tf.Tensor] = dataclasses.field(default_factory=list)
+
+    def broadcast(self, values, root):
+        del values, root
+        return self.others[0]
 
     def _all_gather_bytes(self, data, max_bytes=None):
         del max_bytes
@@ -76,6 +81,14 @@ def _reduce(compressor):
     return tf.function(function, input_signature=[spec] * (_WORKERS - 1))
 
 
+@tf.function(input_signature=[tf.TensorSpec([None], tf.uint8)])
+def _broadcast_indices(message):
+    """The 3 indices that the worker 2 sends with this message."""
+    exchange = _exchange((message,), shapes=((_SIZE,),))
+    root = tf.constant(2, tf.int64)
+    return sparse.broadcast_indices(lambda: tf.range(3), 3, _SIZE, root, exchange)
+
+
 def _unpack(packed, bits, size):
     """The numbers of so many bits, lowest bits first; None if the padding is not 0."""
     unpacked = np.unpackbits(packed, bitorder="little")
@@ -104,6 +117,13 @@ def _decode_sampled_top_k(message):
     share = np.zeros(_SIZE, np.float32)
     share[selected.ravel() == 1] = message[2:].view(np.float32)
     return share
+
+
+def _decode_top_k(message):
+    """The same of TopK, for so few values that indices are a bitmap."""
+    if message.size != 2 + 4 * 3:
+        return None
+    return _decode_sampled_top_k(message)
 
 
 def _decode_rows(message):
@@ -144,6 +164,8 @@ _QSGD_MESSAGE = _message([1, 2], _CODES)
 
 _SAMPLED_TOP_K = tf_gc.SampledTopK()
 _SAMPLED_MESSAGE = _message([1, -2, 3], [0b101, 0b10000], codes_first=True)
+
+_TOP_K = tf_gc.TopK(ratio=0.25)  # 3 of 13 values
 
 
 _TABLE = (6, 3)
@@ -217,6 +239,34 @@ class GatheredFuzzTest(absltest.TestCase):
     )
     def test_sampled_top_k(self, messages):
         self._check(_SAMPLED_TOP_K, _decode_sampled_top_k, messages, "packed|values")
+
+    @hypothesis.given(_received(_SAMPLED_MESSAGE))
+    @_corpus(
+        [_SAMPLED_MESSAGE, _SAMPLED_MESSAGE],
+        [_SAMPLED_MESSAGE, b""],
+        [_SAMPLED_MESSAGE + b"\0", _SAMPLED_MESSAGE[:-1]],  # together of the right size
+        [_SAMPLED_MESSAGE, b"\1" + _SAMPLED_MESSAGE[1:]],  # fewer indices
+        [b"\7" + _SAMPLED_MESSAGE[1:], _SAMPLED_MESSAGE],  # more
+        [_message([1, 2, 3], [0b101, 0b100000], codes_first=True), _SAMPLED_MESSAGE],  # the padding
+        [_message([1, np.nan, np.inf], [0b101, 0b10000], codes_first=True), _SAMPLED_MESSAGE],
+    )
+    def test_top_k(self, messages):
+        self._check(_TOP_K, _decode_top_k, messages, "sizes|from rank [12]: packed")
+
+    @hypothesis.given(_received(_SAMPLED_MESSAGE[:2]))
+    @_corpus([b"\x05\x10"], [b"\x05"], [b"\x01\x10"], [b"\x07\x10"], [b"\x05\x20"])
+    def test_broadcast_indices(self, messages):
+        message = np.frombuffer(messages[0], np.uint8)
+        selected = _unpack(message, 1, _SIZE) if message.size == 2 else None
+        is_valid = selected is not None and selected.sum() == 3
+        try:
+            indices = _broadcast_indices(tf.constant(list(messages[0]), tf.uint8))
+        except tf.errors.DataLossError as error:
+            self.assertFalse(is_valid, error)
+            self.assertIn("from rank 2: packed", error.message)
+            return
+        self.assertTrue(is_valid)
+        np.testing.assert_array_equal(indices, np.flatnonzero(selected))
 
     @hypothesis.given(_received(_ROWS_MESSAGE))
     @_corpus(

@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "ops/kernels/dispatch.h"
 #include "ops/kernels/index_packing.h"
+#include "ops/kernels/selected_sum.h"
 #include "tests/fuzz/check.h"
 
 namespace tf_gc::kernels {
@@ -38,6 +40,34 @@ void Fuzz(const uint8_t* packed, int64_t k, int64_t n) {
   }
 }
 
+void FuzzMessages(const uint8_t* packed, int64_t k, int64_t n) {
+  const int64_t packed_size = PackedIndicesSize(k, n);
+  const int64_t size = SelectedSize(k, n);
+  // A message with the first indices, and one with these.
+  std::vector<int32_t> indices(2 * k), first(k);
+  std::iota(first.begin(), first.end(), 0);
+  const std::unique_ptr<uint8_t[]> messages(new uint8_t[2 * size]);
+  PackIndices(first.data(), k, n, messages.get());
+  std::copy_n(packed, packed_size, messages.get() + size);
+  for (int m = 0; m < 2; ++m) {
+    const std::vector<float> values(k, m + 1.0f);
+    std::memcpy(messages.get() + m * size + packed_size, values.data(),
+                k * sizeof(float));
+  }
+  std::vector<float> sums(n), expected(n);
+  const char* const what = UnpackIndices(packed, k, n, first.data());
+  const SelectedError error = SumSelected(messages.get(), 2, k, n, SingleThread,
+                                          indices.data(), sums.data());
+  Check(error.what == what);
+  Check(error.message == (what != nullptr));
+  if (what != nullptr) return;
+  for (int64_t j = 0; j < k; ++j) {
+    expected[j] += 1;
+    expected[first[j]] += 2;
+  }
+  Check(sums == expected);
+}
+
 }  // namespace
 }  // namespace tf_gc::kernels
 
@@ -57,5 +87,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
               std::min<int64_t>(static_cast<int64_t>(size) - 6, packed_size),
               packed.get());
   tf_gc::kernels::Fuzz(packed.get(), k, n);
+  // Of no more memory than fuzzing can spare.
+  if (k > 0 && n <= 1 << 16) tf_gc::kernels::FuzzMessages(packed.get(), k, n);
   return 0;
 }

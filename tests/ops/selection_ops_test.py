@@ -131,6 +131,78 @@ class IndexPackingTest(OpTestCase):
         self.assertEqual(unpacked.numpy().tolist(), [0, 2**31 - 2])
 
 
+def _selected(indices, values, size):
+    """A message with these values at indices."""
+    packed = kernels.pack_indices(np.array(indices, np.int32), size)
+    return np.concatenate([packed, np.array(values, np.float32).view(np.uint8)])
+
+
+class SumSelectedTest(OpTestCase):
+    @parameterized.named_parameters(*MODES)
+    def test_by_hand(self, compile_function):
+        messages = [_selected([1, 4], [2, 3], 6), _selected([0, 4], [-1, 5], 6)]
+        sums = compile_function(ops.sum_selected)(np.stack(messages), tf.constant(2), 6)
+        self.assertEqual(sums.numpy().tolist(), [-1, 2, 0, 0, 8, 0])
+
+    def test_values_are_added_in_the_order_of_ranks(self):
+        messages = [_selected([0], [value], 1) for value in (1e8, 1, -1e8)]
+        self.assertEqual(ops.sum_selected(messages, 1, 1).numpy().tolist(), [0])
+        messages = [_selected([0], [value], 1) for value in (1e8, -1e8, 1)]
+        self.assertEqual(ops.sum_selected(messages, 1, 1).numpy().tolist(), [1])
+
+    @hypothesis.given(st.integers(1, 5), st.integers(0, 300), st.data())
+    def test_is_what_numpy_does(self, workers, n, data):
+        k = data.draw(st.integers(0, n))
+        expected, messages = np.zeros(n, np.float32), []
+        for rank in range(workers):
+            indices = np.sort(np.random.default_rng(rank).permutation(n)[:k])
+            values = testing.gaussian(k, rank)
+            expected[indices] += values
+            messages.append(_selected(indices, values, n))
+        np.testing.assert_array_equal(ops.sum_selected(messages, k, n), expected)
+
+    def test_no_messages_add_up_to_zeros(self):
+        sums = ops.sum_selected(tf.zeros([0, 10], tf.uint8), 2, 60)
+        np.testing.assert_array_equal(sums, np.zeros(60))
+
+    def test_denormal_sums_are_kept(self):
+        sums = ops.sum_selected(2 * [_selected([0], [1e-45], 1)], 1, 1)
+        self.assertEqual(sums.numpy().view(np.uint32).tolist(), [2])
+
+    def test_large_vectors_are_cut_among_threads(self):
+        n = 10**6 + 3
+        ranks = [np.arange(rank, n, 7 + rank)[: n // 10] for rank in range(3)]
+        messages = np.stack([_selected(i, testing.gaussian(i.size), n) for i in ranks])
+        [sums] = self.assert_same_on_any_threads(
+            lambda x: ops.sum_selected(x, n // 10, n), messages
+        )
+        expected = np.zeros(n, np.float32)
+        for indices in ranks:
+            expected[indices] += testing.gaussian(indices.size)
+        np.testing.assert_array_equal(sums, expected)
+
+    def test_bytes_that_no_encoder_wrote_are_data_loss_with_the_rank(self):
+        good = _selected([1, 4], [2, 3], 60)
+        for place, value, message in [
+            (0, 0b1011, "has more bits that are 1 than indices"),
+            (0, 0b1000, "has fewer bits that are 1 than indices"),
+            (1, 0x44, "has indices that do not ascend"),
+        ]:
+            bad = good.copy()
+            bad[place] = value
+            for rank in range(3):
+                messages = [good] * rank + [bad] * (3 - rank)
+                what = f"from rank {rank}: packed, 2 bytes for 2 indices below 60, {message}"
+                with self.subTest(what=what):
+                    self.assert_data_loss(what, ops.sum_selected, messages, 2, 60)
+
+    def test_other_sizes_are_data_loss(self):
+        good = _selected([1, 4], [2, 3], 60)
+        message = "messages must have 10 bytes for 2 values of 60, got"
+        for bad in good[:-1], np.append(good, 0), good[:0]:
+            self.assert_data_loss(message, ops.sum_selected, [bad.astype(np.uint8)], 2, 60)
+
+
 class ScatterTest(OpTestCase):
     @parameterized.named_parameters(*MODES)
     def test_by_hand(self, compile_function):
@@ -202,7 +274,7 @@ class ErrorTest(OpTestCase):
         def number(value):
             return tf.constant(value, dtype)
 
-        values = tf.zeros([5])
+        values, messages = tf.zeros([5]), tf.zeros([1, 0], tf.uint8)
         for message, function, args in [
             ("k must be in 0 ... 5, got 6", ops.top_k_indices, (values, number(6))),
             ("k must be in 0 ... 5, got -1", ops.top_k_indices, (values, number(-1))),
@@ -212,6 +284,8 @@ class ErrorTest(OpTestCase):
             ("size must be in 0 .*, got -3", ops.unpack_indices, (as_bytes([]), 0, number(-3))),
             ("count must be in 0 ... 2, got 3", ops.unpack_indices, (as_bytes([]), number(3), 2)),
             ("count must be in 0 ... 2, got -1", ops.unpack_indices, (as_bytes([]), number(-1), 2)),
+            ("size must be in 0 .*, got -3", ops.sum_selected, (messages, 0, number(-3))),
+            ("count must be in 0 ... 2, got 3", ops.sum_selected, (messages, number(3), 2)),
         ]:
             with self.subTest(message=message):
                 self.assert_invalid(message, function, *args)
@@ -235,13 +309,16 @@ class ErrorTest(OpTestCase):
             (ops.unpack_indices, (tf.zeros([1, 1], tf.uint8), 1, 1)),
             (ops.unpack_indices, (as_bytes([1]), [1], 1)),
             (ops.unpack_indices, (as_bytes([1]), 1, [1])),
+            (ops.unpack_indices, (as_bytes([1]), 1, 1, [1])),
+            (ops.sum_selected, (as_bytes([]), 0, 1)),
+            (ops.sum_selected, (tf.zeros([1, 0], tf.uint8), [0], 1)),
             (ops.scatter, (tf.zeros([1, 1], tf.int32), [1.0], 1)),
             (ops.scatter, (_indices([0]), [1.0], [1])),
             (ops.scatter_update, (matrix, _indices([0]), [1.0])),
             (ops.scatter_update, ([1.0], tf.zeros([1, 1], tf.int32), [1.0])),
         ]:
             with self.subTest(function=function.__name__):
-                self.assert_invalid("vector|scalar|rank", function, *args)
+                self.assert_invalid("vector|matrix|scalar|rank", function, *args)
 
     def test_indices_that_do_not_ascend_are_named_with_their_position(self):
         for bad, message in [
@@ -266,6 +343,9 @@ class ErrorTest(OpTestCase):
         ]:
             with self.subTest(data=data):
                 self.assert_data_loss(message, ops.unpack_indices, as_bytes(data), count, size)
+                message = f"from rank 3: .*{message}"
+                args = as_bytes(data), count, size, tf.constant(3)
+                self.assert_data_loss(message, ops.unpack_indices, *args)
 
     def test_there_is_no_gradient(self):
         self.assert_no_gradient(
@@ -295,6 +375,8 @@ class ShapeTest(OpTestCase):
             lambda x: ops.unpack_indices(x, 100, 10000), tf.TensorSpec(None, tf.uint8)
         )
         self.assertEqual(unpacked.shape, [100])
+        messages = tf.TensorSpec([None, None], tf.uint8)
+        self.assertEqual(traced(lambda x: ops.sum_selected(x, 7, 60), messages).shape, [60])
         others = tf.zeros([100])
         self.assertEqual(traced(lambda x: ops.scatter(x, others, 500), indices).shape, [500])
         updated = traced(lambda x: ops.scatter_update(x, [1], [0.0]), values)
@@ -311,6 +393,7 @@ class ShapeTest(OpTestCase):
             traced(lambda x: ops.chunk_argmax(x, 4), values),
             traced(ops.pack_indices, indices, number),
             traced(ops.unpack_indices, packed, number, number),
+            traced(ops.sum_selected, tf.TensorSpec(None, tf.uint8), number, number),
             traced(ops.scatter, indices, values, number),
             traced(lambda x: ops.scatter_update(x, [1], [0.0]), values),
         ]:
@@ -341,6 +424,9 @@ class ShapeTest(OpTestCase):
                 ("size must be in 0 .*got -4", lambda x: ops.unpack_indices(x, 5, -4), packed),
                 ("1 bytes for 3 indices", lambda x: ops.unpack_indices(x, 3, 8), packed),
                 ("rank 0", lambda x: ops.unpack_indices(x, [5], 4), packed),
+                ("rank 0", lambda x: ops.unpack_indices(x, 2, 4, [1]), packed),
+                ("rank 2", lambda x: ops.sum_selected(x, 1, 8), packed),
+                ("must be 5", lambda x: ops.sum_selected([x, x], 1, 8), packed),
                 ("size must be in 0 .*got -1", lambda x: ops.scatter([0], x, -1), unknown),
                 ("must be equal", lambda x: ops.scatter(x, [1.0], 4), indices),
                 ("rank 1", lambda x: ops.scatter_update(x, [0], [1.0]), matrix),

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tf_gc import checks, ops, schedules
 from tf_gc.compressors import scales
-from tf_gc.exchange import Exchange, from_bytes, to_bytes
+from tf_gc.exchange import Exchange, to_bytes
 from tf_gc.second_moments import has_statistics, matrix_shape
 
 
@@ -155,12 +155,13 @@ def broadcast_indices(select, count, size, root, exchange):
       root: int scalar, the rank of the worker that selects.
       exchange: the way to the other workers.
     """
+    root = tf.cast(root, tf.int32)
     packed = tf.cond(
-        tf.equal(tf.cast(root, tf.int32), exchange.rank),
+        tf.equal(root, exchange.rank),
         lambda: ops.pack_indices(select(), size),
         lambda: tf.zeros([0], tf.uint8),
     )
-    return ops.unpack_indices(exchange.broadcast(packed, root), count, size)
+    return ops.unpack_indices(exchange.broadcast(packed, root), count, size, root)
 
 
 def gather(selected, indices, count, exchange):
@@ -177,12 +178,4 @@ def gather(selected, indices, count, exchange):
     """
     packed = ops.pack_indices(indices, exchange.size)
     messages = exchange.all_gather(tf.concat([packed, to_bytes(selected)], 0))
-    packed, selected = tf.split(messages, [tf.size(packed), -1], axis=1)
-    selected = from_bytes(selected, tf.float32, [-1])
-    where = tf.map_fn(
-        lambda of_worker: ops.unpack_indices(of_worker, count, exchange.size),
-        packed,
-        fn_output_signature=tf.TensorSpec([None], tf.int32),
-    )
-    # Adds one after the other, in the order of ranks.
-    return ops.scatter(tf.reshape(where, [-1]), selected, exchange.size)
+    return ops.sum_selected(messages, count, exchange.size)
