@@ -897,7 +897,6 @@ class MomentumTest(absltest.TestCase):
                 moments = second_moments.first_moments(optimizer, [variable])
                 self.assertEqual(moments is not None, is_used)
 
-
     def test_a_new_optimizer_goes_on_where_another_one_was(self):
         cluster = shared_cluster(2)
         before, after = cluster.run(programs.losses_around_a_new_optimizer, tf_gc.Marsit())[0]

@@ -407,7 +407,6 @@ class CountedPushesOp : public OpKernel {
   }
 };
 
-// An input that says which round.
 class BeginUpdateOp : public OpKernel {
  public:
   explicit BeginUpdateOp(OpKernelConstruction* context) : OpKernel(context) {
