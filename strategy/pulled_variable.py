@@ -230,7 +230,8 @@ def _define_writes():
 
 def _rows_gradient(dy, indices, shape):
     rows = tf.reshape(dy, [-1, *shape[1:]])
-    return tf.IndexedSlices(rows, tf.reshape(indices, [-1]), tf.constant(shape, tf.int64))
+    # The shape is int32, as TensorFlow's for a branch that reads nothing.
+    return tf.IndexedSlices(rows, tf.reshape(indices, [-1]), tf.constant(shape, tf.int32))
 
 
 def _link(value, indices, handle, gradient):

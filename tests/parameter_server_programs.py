@@ -385,6 +385,37 @@ def gather_rows(count, **kwargs):
     return loop.push_all([[gaussian(step)] for step in range(count)]), loop.values[0]
 
 
+class BranchingLoop(Loop):
+    """Whose steps read rows in one branch of a condition."""
+
+    def __init__(self, most, **kwargs):
+        super().__init__(**kwargs)
+        self._most = most
+
+    def _push(self, gradients, delay):
+        del delay
+
+        def step():
+            [variable], [values] = self.variables, gradients
+            indices = tf.range(variable.shape[0])
+            with tf.GradientTape() as tape:
+                loss = tf.cond(
+                    tf.reduce_max(values) < self._most,
+                    lambda: tf.reduce_sum(values * tf.gather(variable, indices)),
+                    lambda: 0.0,
+                )
+            self.strategy.push_gradients([(tape.gradient(loss, variable), variable)], self._update)
+
+        self.strategy.run(step)
+
+
+def gather_rows_in_a_branch(count, most):
+    """Returns the variable after steps that read it where no value is above `most`."""
+    loop = BranchingLoop(most, compression=tf_gc.Policy())
+    loop.push_all([[gaussian(step)] for step in range(count)])
+    return loop.values[0]
+
+
 class WatchedVariablesLoop(Loop):
     """Whose steps push gradients of what the tape has watched, and then add one to it."""
 

@@ -241,6 +241,12 @@ class PushAndPullTest(parameterized.TestCase):
         pushed = total([programs.gaussian(step) for step in range(3)])
         np.testing.assert_allclose(value, -pushed, rtol=1e-5, atol=1e-6)
 
+    @parameterized.parameters((100.0, 1.0), (-100.0, 0.0))
+    def test_rows_may_be_read_in_a_branch(self, most, times):
+        value = shared_cluster(1).run(programs.gather_rows_in_a_branch, 3, most)
+        pushed = total([programs.gaussian(step) for step in range(3)])
+        np.testing.assert_allclose(value, -times * pushed, rtol=1e-5, atol=1e-6)
+
     def test_thc_leaves_alone_what_is_not_pulled(self):
         """It has its scale with pulls."""
         compressor = shared_cluster(1).run(programs.compressor_of_a_half_variable, tf_gc.THC())
