@@ -33,7 +33,7 @@ from tf_gc.traffic import Traffic, VariableTraffic
 # its own, which are made beside the other's.
 _MOST_COMPANION_BYTES = 1 << 20
 
-# Of weights.
+# What weights of first moments may differ by as they are rounded.
 _ROUNDING = 1e-5
 
 # The same on all workers, as these make the same buckets in the same order.
@@ -610,7 +610,10 @@ def _has_own_second_moments(compressor):
 
 
 def _weight_if_new(weight, momentum, number):
-    """Returns the weight of first moments where an optimizer has less than all steps so far."""
+    """Returns the weight of first moments if an optimizer has taken fewer steps than there were.
+
+    Another one has then taken those before. Else it is 1.
+    """
     if momentum is None:
         return 1.0
     of_all_steps = 1 - tf.pow(momentum, tf.cast(number, tf.float32))

@@ -99,7 +99,10 @@ def steps_with_second_moments(
 
 
 def reduced_for_optimizers(compression, weights):
-    """Reduces gradients of the kernel once for each weight of first moments; returns the sums."""
+    """Reduces gradients of the kernel once for each weight of first moments.
+
+    Returns the sums, and the sum of the workers' residuals at the end.
+    """
     strategy = _strategy(compression)
     variables = _variables(strategy, ["kernel"])
 
@@ -116,10 +119,11 @@ def reduced_for_optimizers(compression, weights):
 
         return strategy.run(replica_step, args=(gradient, weight))
 
-    return [
+    sums = [
         step(tf.constant(gradient("kernel", number, rank())), tf.constant(weight)).numpy()
         for number, weight in enumerate(weights)
     ]
+    return sums, strategy.residuals.of(variables["kernel"]).numpy()
 
 
 def units_of_steps(steps):

@@ -114,7 +114,11 @@ class StatisticsTest(parameterized.TestCase):
     def test_nothing_is_predicted_of_momentum_that_an_optimizer_does_not_have(self):
         system = tf_gc.EFSignSGD(units="gradient", prediction=0.9)
         weights = [0.0, 0.1, 0.19, 0.0, 0.1]  # the fourth step is the first of a new optimizer
-        for sums in shared_cluster(2).run(programs.reduced_for_optimizers, system, weights):
+        results = shared_cluster(2).run(programs.reduced_for_optimizers, system, weights)
+        gradients = [gradient("kernel", step, w) for step in range(len(weights)) for w in range(2)]
+        delivered, waiting = results[0]
+        np.testing.assert_allclose(sum(delivered) + waiting, sum(gradients), rtol=1e-4, atol=1e-2)
+        for sums, _ in results:
             # Each worker has a magnitude, so that sums have two, but for what was predicted.
             magnitudes = [len(np.unique(np.round(np.abs(total), 5))) for total in sums]
             are_of_signs = [number <= 2 for number in magnitudes]
