@@ -61,7 +61,8 @@ def _bazel_reports(events):
 def count(reports):
     passed = failed = skipped = 0
     for report in reports:
-        if not report.exists():
+        # What was killed, as after a time limit, leaves none or an empty one.
+        if not report.exists() or not report.stat().st_size:
             failed += 1
             continue
         for case in ElementTree.parse(report).iter("testcase"):
