@@ -39,6 +39,14 @@ double LargestUnit(const FeedbackVariable& variable) {
 
 }  // namespace
 
+ThcBlocks ThcBucketBlocks(int64_t n, int ranks) {
+  int64_t largest = ThcBlocks::kCached;
+  while (largest < 16 * 32 * ranks && largest < ThcBlocks::kLargest) {
+    largest *= 2;
+  }
+  return ThcBlocks::OfAtMost(largest, n);
+}
+
 ThcBucket::ThcBucket(std::vector<FeedbackVariable>* variables, ThcScheme scheme,
                      int ranks, float divisor, kernels::ParallelFor threads)
     : variables_(*variables),
@@ -54,7 +62,7 @@ ThcBucket::ThcBucket(std::vector<FeedbackVariable>* variables, ThcScheme scheme,
     begins_.push_back(begins_.back() + variable.size);
     has_units_ |= variable.units != nullptr;
   }
-  blocks_ = ThcBlocks(begins_.back());
+  blocks_ = ThcBucketBlocks(begins_.back(), ranks);
   limits_.resize(blocks_.count);
 }
 
@@ -128,8 +136,7 @@ void ThcBucket::Gather(int64_t first, int64_t n, float* x,
 }
 
 bool ThcBucket::Measure(std::vector<float>* norms) {
-  // Parts of a block, in the first-level cache.
-  constexpr int64_t kPart = 4096;
+  constexpr int64_t kPart = ThcBlocks::kCached;
   const int64_t n = std::min(kPart, blocks_.size);
   std::vector<std::atomic<bool>> is_non_finite(variables_.size());
   threads_(blocks_.count, blocks_.size * kMeasureCost,
@@ -238,10 +245,12 @@ void ThcBucket::Quantize(uint8_t* packed) {
                      kFeedbackCost),
            [&](int64_t begin, int64_t end) {
              const std::unique_ptr<float[]> room(new float[part()]);
-             for (int64_t i = begin * part(); i < end * part() && i < padded();
-                  i += part()) {
-               QuantizePart(PartAt(i), PartSize(i), room.get(),
-                            packed + kernels::PackedSize(i, table().bits));
+             // From the end, which was measured last, and may still be in a
+             // cache.
+             for (int64_t i = begin; i < end; ++i) {
+               const int64_t first = (parts - 1 - i) * part();
+               QuantizePart(PartAt(first), PartSize(first), room.get(),
+                            packed + kernels::PackedSize(first, table().bits));
              }
            });
 }

@@ -25,6 +25,10 @@ struct ThcScheme {
   std::optional<kernels::Seed> rounding;  // none: to the nearest
 };
 
+// The blocks of a bucket of n values. The norms of all ranks, float32, take at
+// most 1/16 bit a value, but for more than 128 ranks, and with small buckets.
+kernels::ThcBlocks ThcBucketBlocks(int64_t n, int ranks);
+
 // One rank's side of one step. The values x are those of the variables plus
 // their residuals, in their units, one variable after the other; a variable
 // that is not finite here counts as zeros. Call in this order:

@@ -16,7 +16,7 @@ constexpr int64_t kPaddingPart = 128;
 
 // The values of a unit of work, which stay in the first-level cache between two
 // passes: whole bytes of packed indices, and whole blocks or parts of one.
-constexpr int64_t kUnit = 4096;
+constexpr int64_t kUnit = ThcBlocks::kCached;
 
 const ThcKernelTable& Table() { return TF_GC_ACTIVE_TABLE(kThcKernelTable); }
 
@@ -47,10 +47,11 @@ void ForEachPart(const ThcBlocks& blocks, const float* limits, Seed signs,
 
 }  // namespace
 
-ThcBlocks::ThcBlocks(int64_t n) : size(kLargest) {
+ThcBlocks ThcBlocks::OfAtMost(int64_t largest, int64_t n) {
+  int64_t size = largest;
   const auto padding = [&] { return (size - n % size) % size; };
   while (size > kSmallest && padding() > n / kPaddingPart) size /= 2;
-  count = n / size + (n % size != 0);
+  return ThcBlocks(size, n / size + (n % size != 0));
 }
 
 ThcTable::ThcTable(std::vector<uint16_t> integers_of_table)

@@ -36,17 +36,23 @@ namespace tf_gc::kernels {
 struct ThcBlocks {
   static constexpr int64_t kSmallest = 1 << 6;
   static constexpr int64_t kLargest = 1 << 16;
+  // Of 16 KiB, which stay in the first-level cache.
+  static constexpr int64_t kCached = 1 << 12;
 
-  explicit ThcBlocks(int64_t n);
+  explicit ThcBlocks(int64_t n) : ThcBlocks(OfAtMost(kLargest, n)) {}
   ThcBlocks(int64_t size, int64_t count) : size(size), count(count) {}
+
+  // The same with blocks of at most `largest` values, a power of two from
+  // kCached to kLargest.
+  static ThcBlocks OfAtMost(int64_t largest, int64_t n);
 
   int64_t size;
   int64_t count;
 
   int64_t padded() const { return size * count; }  // values, with the padding
-  // The values of the blocks that one thread works on while they are in its
-  // second-level cache.
-  int64_t part() const { return std::max(size, kLargest / 2); }
+  // The values of the blocks that one thread works on at a time, while they are
+  // in its cache.
+  int64_t part() const { return std::max(size, kCached); }
 };
 
 // T, and what follows from it.

@@ -149,7 +149,7 @@ Floats Units(const Options& options, int64_t n) {
 void Reduce(Ranks* ranks, const Options& options) {
   const Floats first = Joined((*ranks)[0].gradients);
   const int64_t n = first.size();
-  const ThcBlocks blocks(n);
+  const ThcBlocks blocks = ThcBucketBlocks(n, ranks->size());
   const kernels::ThcTable table(options.table);
   const Floats units = Units(options, n);
   std::vector<Floats> x;
@@ -246,8 +246,20 @@ TEST(ThcAllReduceTest, IsTheKernelsThatItIsMadeOf) {
   }
 }
 
+TEST(ThcAllReduceTest, BlocksGrowWithTheRanksWhoseNormsTheyHave) {
+  const auto size = [](int ranks) {
+    return ThcBucketBlocks(1 << 20, ranks).size;
+  };
+  EXPECT_EQ(size(2), 1 << 12);
+  EXPECT_EQ(size(8), 1 << 12);
+  EXPECT_EQ(size(9), 1 << 13);
+  EXPECT_EQ(size(64), 1 << 15);
+  EXPECT_EQ(size(1000), 1 << 16);
+}
+
 TEST(ThcAllReduceTest, BlocksMayBeLargeAndCutByShards) {
   ExpectReduces(3, {100000, 96000}, {.threads = InParts});
+  ExpectReduces(9, {20000, 12000}, {.threads = InParts});
 }
 
 TEST(ThcAllReduceTest, RingAndTorusGiveTheSame) {

@@ -36,6 +36,8 @@ TEST(ThcTest, BlocksAreTheLargestThatNeedLittlePadding) {
   expect(65535, 65536, 1);  // one value of padding
   expect(65536 - 512, 512, 127);
   expect(65536 - 508, 65536, 1);  // 508 <= 65028 / 128
+  EXPECT_EQ(ThcBlocks::OfAtMost(4096, 65536).size, 4096);
+  EXPECT_EQ(ThcBlocks::OfAtMost(4096, 65536 - 512).size, 512);
 }
 
 TEST(ThcTest, TableGivesItsBitsAndLevels) {
