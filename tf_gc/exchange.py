@@ -293,7 +293,8 @@ class Exchange:
         own = to_bytes(values)
         data, sizes = self._all_gather_bytes(own, own.shape[0])
         are_equal = tf.reduce_all(sizes == tf.size(own, sizes.dtype))
-        data = received(data, are_equal, "sizes: a worker has sent more bytes, or fewer")
+        message = "sizes: a worker has sent more bytes, or fewer; those of all ranks are"
+        data = received(data, are_equal, message, sizes)
         return from_bytes(data, values.dtype, tf.concat([[self.workers], tf.shape(values)], 0))
 
     def all_gather_unequal(self, values: tf.Tensor) -> tf.RaggedTensor:
@@ -360,15 +361,15 @@ class Exchange:
         return min(16 * self.size + (1 << 16), (1 << 31) - 1)
 
 
-def received(data: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:
+def received(data: tf.Tensor, condition: tf.Tensor, *message: str | tf.Tensor) -> tf.Tensor:
     """Returns what other workers have sent, but raises InvalidArgumentError unless it may be so.
 
     Args:
       data: tensor, of what was received.
       condition: bool scalar.
-      message: names the field, and says what is wrong with it.
+      message: names the field, and says what is wrong with it; values that show it.
     """
-    with tf.control_dependencies([tf.debugging.Assert(condition, [message])]):
+    with tf.control_dependencies([tf.debugging.Assert(condition, message, summarize=-1)]):
         return tf.identity(data)
 
 

@@ -225,6 +225,11 @@ class GatheredFuzzTest(absltest.TestCase):
     def test_qsgd(self, messages):
         self._check(_QSGD, _decode_qsgd, messages, "sizes|scales|packed|indices")
 
+    def test_an_error_tells_the_sizes_of_all_ranks(self):
+        messages = [_QSGD_MESSAGE + b"\0", _QSGD_MESSAGE[:-1]]
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, r"sizes: .*\[15 16 14\]"):
+            _reduce(_QSGD)(*(tf.constant(list(message), tf.uint8) for message in messages))
+
     @hypothesis.given(_received(_SAMPLED_MESSAGE))
     @_corpus(
         [_SAMPLED_MESSAGE, _SAMPLED_MESSAGE],
