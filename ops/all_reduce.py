@@ -271,7 +271,8 @@ def thc_all_reduce(
     """Adds up a bucket of gradients over the workers of a group, with THC.
 
     (Li et al., NSDI 2024, algorithm 3.) The values x, gradients plus residuals, one
-    variable after the other, are cut in blocks of d as by `thc_blocks`. For each block
+    variable after the other, are cut in blocks of d as by `thc_blocks`, but of at most
+    4096 values with up to 8 workers, and 512 for each worker with more. For each block
 
         l = max over the workers of |x|_2,    limit = truncation l / sqrt(d)
 

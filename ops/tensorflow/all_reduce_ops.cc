@@ -274,7 +274,9 @@ Adds up a bucket of gradients over the workers of a group, compressed by THC (Li
 et al., NSDI 2024, algorithm 3).
 
 The bucket's values x, gradients plus residuals, one variable after the other,
-are cut in blocks as by ThcBlocks, and quantised as by ThcQuantize with the limit
+are cut in blocks as by ThcBlocks, but of at most 4096 values with up to 8
+workers, and 512 for each worker, rounded up to a power of two, with more. They
+are quantised as by ThcQuantize with the limit
 truncation l / sqrt(d) for a block of d values, l being the largest norm of the
 workers' blocks. The table's values are added up over the workers without being
 decoded, as by ExchangeLaneSum, and decoded once. What a worker's indices do not
