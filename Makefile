@@ -16,11 +16,9 @@ train: setup
 test: setup
 	@$(PYTHON) build_tools/run_tests.py
 
-# What make test leaves out: other settings of systems and designs, other cases of long tests.
+# All tests, with the settings of systems and the variants of long tests that make test leaves out.
 test-long: setup
-	@bazel test --test_env=TF_GC_ALL_CASES=1 //tests:conformance_variants_test \
-	  $(addprefix //tests:,$(addsuffix _test,backup diloco examples link_probe \
-	  parameter_server replicas second_moments security silence soak strategy traffic_logger))
+	@bazel test --test_env=TF_GC_ALL_CASES=1 //tests/... //tests:conformance_variants_test
 
 lint: setup
 	@build_tools/lint.sh

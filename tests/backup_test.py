@@ -19,7 +19,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import tf_gc
-from tests.cases import some_of
+from tests.cases import in_test_long, some_of, some_of_named
 from tests.clusters import shared_cluster
 from tf_gc.testing.cluster import Cluster, WorkerError
 
@@ -80,10 +80,11 @@ class RestartTest(_BackupTest):
         results = cluster.run(programs.fit, self.directory, tf_gc.ThreeLC(), seed=1, **arguments)
         self.check_same_end(results, uninterrupted(environment, tf_gc.ThreeLC()), (1, 1))
 
-    @parameterized.named_parameters(
+    @some_of_named(
         ("at_an_epoch_keras_3", {}, 2, {}),
-        ("behind_its_last_batch_keras_3", {}, 1, {"save_freq": programs.BATCHES}),
         ("behind_its_last_batch_tf_keras", _LEGACY_KERAS, 1, {"save_freq": programs.BATCHES}),
+        ("behind_its_last_batch_keras_3", {}, 1, {"save_freq": programs.BATCHES}),
+        count=2,
     )
     def test_it_goes_on(self, environment, workers, arguments):
         fit = programs.fit, self.directory, tf_gc.ThreeLC()
@@ -92,6 +93,7 @@ class RestartTest(_BackupTest):
         expected = uninterrupted(environment, tf_gc.ThreeLC(), workers)
         self.check_same_end(results, expected, (1, 0))
 
+    @in_test_long
     def test_it_goes_on_within_an_epoch_where_a_callback_evaluates_before(self):
         fit = programs.fit, self.directory, tf_gc.ThreeLC()
         arguments = {"save_freq": 3, "evaluates": True}
@@ -99,6 +101,7 @@ class RestartTest(_BackupTest):
         results = shared_cluster(1).run(*fit, seed=1, **arguments)
         self.check_same_end(results, uninterrupted({}, tf_gc.ThreeLC(), workers=1), (1, 1))
 
+    @in_test_long
     def test_it_goes_on_where_the_program_restores_a_checkpoint_before(self):
         restored = self.create_tempdir().full_path
         arguments = {"save_freq": 3, "restored": restored}
@@ -110,6 +113,7 @@ class RestartTest(_BackupTest):
         )
         self.check_same_end(results, expected, (1, 1))
 
+    @in_test_long
     def test_it_goes_on_where_parameters_have_optimizers_of_their_own(self):
         if not hasattr(keras.optimizers, "MultiOptimizer"):
             self.skipTest("this version of Keras has no MultiOptimizer")
@@ -132,6 +136,7 @@ class RestartTest(_BackupTest):
         self.assertEqual(result["steps"], _STEPS[programs.BATCHES :])
         self.assertEqual(result["logs"], [(1, True), (2, True)])
 
+    @in_test_long
     def test_it_goes_on_behind_a_last_execution_that_goes_beyond_the_epoch(self):
         fit = programs.fit, self.directory, tf_gc.ThreeLC()
         kwargs = {"save_freq": programs.BATCHES + 1, "steps_per_execution": 3}
@@ -152,6 +157,7 @@ class RestartTest(_BackupTest):
         )
         self.check_same_end(results, uninterrupted({}, compression), (1, 1))
 
+    @in_test_long
     def test_one_worker_goes_on_too(self):
         arguments = {"save_freq": 3, "workers": 1}
         interrupted({}, programs.fit, self.directory, tf_gc.ThreeLC(), (0, 1, 2), **arguments)
@@ -187,6 +193,7 @@ class FitTest(_BackupTest):
         with self.assertRaisesRegex(ValueError, message):
             tf_gc.keras.BackupAndRestore(**{"backup_dir": "backups", **arguments})
 
+    @in_test_long
     @_one_keras
     def test_a_saved_model_has_no_trace_of_compression(self, **environment):
         cluster = shared_cluster(2, **environment)
@@ -220,6 +227,7 @@ class WritingTest(_BackupTest):
         )
         self.check_same_end(results, uninterrupted({}, tf_gc.ThreeLC()), _STEPS[2 * whole])
 
+    @in_test_long
     @absltest.skipIf(os.geteuid() != 0, "mounting a small disk needs root")
     def test_a_full_disk_leaves_the_one_before(self):
         disk = pathlib.Path(self.directory, "worker-1")
@@ -288,6 +296,7 @@ class OtherWorkersTest(_BackupTest):
         )
         np.testing.assert_equal(back[0]["steps"], [])
 
+    @in_test_long
     def test_the_mean_of_outer_residuals_stays(self):
         diloco = tf_gc.DiLoCo(programs.BATCHES, compression=tf_gc.ThreeLC())
         arguments = programs.fit, self.directory, diloco
@@ -452,7 +461,7 @@ class TensorFlowTest(_BackupTest):
         self.assertBetween(results[0][0], 3, 5)
         self.check_conserved(results, 10)
 
-    @parameterized.parameters(2, 3)
+    @some_of(3, 2)
     def test_a_checkpoint_has_what_a_backup_had_for_slots_that_no_step_has_made(self, restored_by):
         arguments = programs.residuals_saved_after_fit, self.directory, tf_gc.ThreeLC()
         saved = shared_cluster(2).run(*arguments)[0]
@@ -469,7 +478,6 @@ class TensorFlowTest(_BackupTest):
         (tf_gc.ThreeLC(), True, tf_gc.Policy(tf_gc.ThreeLC(), min_elements=2000), "so far: .*kern"),
         (tf_gc.ThreeLC(), True, tf_gc.ThreeLC(), None),
         (None, True, None, None),
-        count=2,
     )
     def test_one_line_says_what_residuals_are_missing_or_left_out(
         self, before, has_residuals, after, message

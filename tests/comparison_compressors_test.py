@@ -13,6 +13,7 @@ from absl.testing import absltest, parameterized
 import tf_gc
 from tests import comparison_reference as reference
 from tests import systems_reference
+from tests.cases import some_of
 from tests.clusters import one, shared_cluster
 
 # Of three variables: a matrix, one value, and a kernel that is a matrix of 30 rows.
@@ -111,7 +112,7 @@ class AdamTest(parameterized.TestCase):
         for part in np.split(momentum, np.cumsum(_SIZES)[:-1]):
             self.assertLessEqual(len(np.unique(np.round(part, 5))), 2**_WORKERS)
 
-    @parameterized.parameters("SUM", "MEAN")
+    @some_of("MEAN", "SUM")
     def test_another_number_of_workers_goes_on_with_both_moments(self, reduce_op):
         def run_both(compressor):
             directory = self.create_tempdir().full_path
@@ -353,7 +354,7 @@ class UnbiasedTest(parameterized.TestCase):
             lambda g, _: np.sum(np.abs(g) * np.abs(g).max() - g**2, axis=0),
         )
 
-    @parameterized.parameters(0, 16)
+    @some_of(16, 0)
     def test_qsgd(self, block):
         def variance(gradients, _):
             blocks = gradients.reshape(_WORKERS, -1, block or gradients.shape[1])

@@ -5,7 +5,7 @@ from absl.testing import absltest
 import tf_gc
 from tf_gc.testing import Case
 
-_MANY = (2, 3, 5)
+_EVEN_AND_ODD = (2, 3)
 _BAD_RATIOS = (("ratio", 0.0), ("ratio", 1.5), ("ratio", float("nan")))
 
 
@@ -13,13 +13,11 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
     workers = (1, 3)
     compressors = {  # noqa: RUF012
         "Uncompressed": Case(
-            compressor=tf_gc.compressors.Uncompressed(),
-            workers=(2, 3),
-            bits_per_value=(32, 32.01),
+            compressor=tf_gc.compressors.Uncompressed(), bits_per_value=(32, 32.01)
         ),
         "ThreeLC": Case(
             compressor=tf_gc.ThreeLC(),
-            workers=_MANY,
+            workers=_EVEN_AND_ODD,
             bits_per_value=(0.5, 1.61),
             bad=(
                 ("sparsity_multiplier", 0.0),
@@ -37,7 +35,6 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
         ),
         "THC": Case(
             compressor=tf_gc.THC(),
-            workers=(2, 3),
             bits_per_value=(6, 6.1),  # 4 of a contribution, 8 of a sum
             bad=(
                 ("bits", 6),
@@ -49,7 +46,7 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
                 ("units", "values"),
             ),
         ),
-        "THC, ring": Case(compressor=tf_gc.THC(granularity=30, topology="ring"), workers=(2, 3)),
+        "THC, ring": tf_gc.THC(granularity=30, topology="ring"),
         "UniformTHC": tf_gc.UniformTHC(bits=8),
         "Auto, of one system": Case(
             compressor=tf_gc.Auto(systems=(tf_gc.ThreeLC(),)),
@@ -61,7 +58,7 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
         ),
         "Marsit": Case(
             compressor=tf_gc.Marsit(),
-            workers=_MANY,
+            workers=_EVEN_AND_ODD,
             bits_per_value=(1, 1.01),
             bad=(
                 ("global_step_size", 0.0),
@@ -76,14 +73,9 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
             ),
         ),
         "Marsit, as with Adam": tf_gc.Marsit(units="second_moment", prediction=0.9),
-        "Marsit, torus": Case(
-            compressor=tf_gc.Marsit(topology="torus", rows=2),
-            # With more than ten, worker 10 comes before worker 2 where names are sorted as text.
-            workers=(4, 12),
-        ),
+        "Marsit, torus": Case(compressor=tf_gc.Marsit(topology="torus", rows=2), workers=(4,)),
         "ARTopK": Case(
             compressor=tf_gc.ARTopK(ratio=0.1),
-            workers=(2, 3),
             schedule=("ratio", 0.1, 0.01),
             bad=(
                 *_BAD_RATIOS,
@@ -102,7 +94,6 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
         ),
         "ScaleCom": Case(
             compressor=tf_gc.ScaleCom(chunk=10),
-            workers=(2, 3),
             bad=(("chunk", 0), ("chunk", 1.5), ("beta", 0.0), ("beta", 1.1), ("strided", 2)),
         ),
     }

@@ -10,9 +10,11 @@ class SystemVariantsTest(tf_gc.testing.CompressorConformance):
     workers = (1, 3)
     compressors = {  # noqa: RUF012
         **{
-            f"{type(system).__name__}, five workers": Case(compressor=system, workers=(5,))
+            f"{type(system).__name__}, other workers": Case(compressor=system, workers=(2, 5))
             for system in (
                 tf_gc.compressors.Uncompressed(),
+                tf_gc.ThreeLC(),
+                tf_gc.Marsit(),
                 tf_gc.THC(),
                 tf_gc.ARTopK(ratio=0.1),
                 tf_gc.ScaleCom(chunk=10),
@@ -32,6 +34,7 @@ class SystemVariantsTest(tf_gc.testing.CompressorConformance):
             scales_with_mean=False,
             schedule=("global_step_size", 0.01, 0.02),
         ),
+        "Marsit, torus": Case(compressor=tf_gc.Marsit(topology="torus", rows=2), workers=(12,)),
         "Marsit, units": tf_gc.Marsit(units="second_moment"),
         "Marsit, prediction": Case(
             compressor=tf_gc.Marsit(prediction=0.9), bits_per_value=(1, 1.01)

@@ -405,7 +405,7 @@ _DUE = [False, False, True, False, False, True, False]
 
 
 class CheckpointTest(parameterized.TestCase):
-    @parameterized.parameters(1, 2)
+    @some_of(2, 1)
     def test_a_training_that_was_saved_within_a_period_goes_on_identically(self, fragments):
         diloco = tf_gc.DiLoCo(4, fragments=fragments)
         cluster = shared_cluster(2)
@@ -489,7 +489,7 @@ class CheckpointTest(parameterized.TestCase):
             for worker, values in enumerate(results):
                 assert_close(values[step - saved_after], reference.copies[worker])
 
-    @parameterized.parameters(0, 2)
+    @some_of(2, 0)
     def test_synchronize_lets_a_training_go_on_with_first_steps(self, start_step):
         results = shared_cluster(2).run(
             programs.continue_otherwise,
@@ -530,7 +530,7 @@ class CheckpointTest(parameterized.TestCase):
             cluster.run(programs.train_and_save, diloco, directory, 3, 3)
             return cluster.run(programs.restore_and_train, diloco, directory, None, 3, 6)
 
-    @parameterized.parameters(1, 3)
+    @some_of(3, 1)
     def test_another_number_of_workers_goes_on_from_the_common_model(self, workers):
         diloco = tf_gc.DiLoCo(2, compression=tf_gc.ThreeLC())
         cluster = shared_cluster(workers)
@@ -548,7 +548,7 @@ class CheckpointTest(parameterized.TestCase):
                 np.testing.assert_array_equal(slots[key], momenta[key])
         self.assertGreater(np.abs(one(later)["kernel"] - values["kernel"]).max(), 0)
 
-    @parameterized.parameters(1, 3)
+    @some_of(3, 1)
     def test_another_number_of_workers_delivers_what_waits_of_outer_gradients(self, workers):
         diloco = tf_gc.DiLoCo(2, _AVERAGE, _COMPRESS_ALL)
         with tempfile.TemporaryDirectory() as directory:
@@ -658,7 +658,7 @@ class KerasTest(parameterized.TestCase):
         for warnings in cluster.run(programs.warnings_of_squares, tf_gc.DiLoCo(2), **arguments):
             self.assertEmpty(warnings)
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_fit_goes_on_from_compressed_first_steps(self, legacy_keras):
         cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
         diloco = tf_gc.DiLoCo(4, start_step=8, start_compression=tf_gc.ThreeLC())
@@ -693,20 +693,20 @@ class KerasTest(parameterized.TestCase):
                 np.testing.assert_allclose(embedding, expected, atol=1e-6)
                 np.testing.assert_array_equal(double, np.full(4, -1.5 * count))
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_synchronize_makes_one_model_of_a_period_that_fit_has_cut_off(self, legacy_keras):
         cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
         results = cluster.run(programs.fit, tf_gc.DiLoCo(5), 8, synchronize=True)
         self.assertNotEqual(*[before for _, (before, _), _ in results])
         one([after for _, (_, after), _ in results])
 
-    @parameterized.product(legacy_keras=(False, True), batches=(4, 6))
+    @some_of((False, 4), (True, 6), (False, 6), (True, 4), count=2)
     def test_outer_steps_keep_constraints(self, legacy_keras, batches):
         cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
         for least in cluster.run(programs.fit_with_a_constraint, tf_gc.DiLoCo(4), batches):
             self.assertGreaterEqual(min(least), 0)
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_what_a_constraint_undoes_is_not_learnt(self, legacy_keras):
         cluster = shared_cluster(1, **(_LEGACY_KERAS if legacy_keras else {}))
         [momentum] = cluster.run(programs.outer_momentum_of_a_constraint, tf_gc.DiLoCo(2), 0.1, 8)
@@ -729,7 +729,7 @@ class KerasTest(parameterized.TestCase):
             self.assertIsInstance(error, ValueError)
             self.assertIn(name, str(error))
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_a_frozen_layer_stays_where_it_is(self, legacy_keras):
         cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
         diloco = tf_gc.DiLoCo(2, compression=_COMPRESS_ALL, start_step=2)
@@ -745,7 +745,7 @@ class KerasTest(parameterized.TestCase):
         for warnings in cluster.run(programs.warnings_of_an_eager_step_left_out, tf_gc.DiLoCo(3)):
             self.assertEmpty(warnings)
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_a_model_without_trainable_variables_is_fitted(self, legacy_keras):
         cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
         self.assertEqual(cluster.run(programs.fit_frozen, tf_gc.DiLoCo(2)), [1, 1])
@@ -763,14 +763,14 @@ class KerasTest(parameterized.TestCase):
             self.assertLess(loss[-1], loss[0])
             self.assertEqual(traffic["steps"], outer_steps)
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_keras_moving_averages_which_would_be_of_copies_are_refused(self, legacy_keras):
         cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
         for error in cluster.outcomes(programs.fit, tf_gc.DiLoCo(4), 8, use_ema=True):
             self.assertIsInstance(error, ValueError)
             self.assertIn("use_ema", str(error))
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_an_overflow_on_one_worker_skips_the_step_on_all(self, legacy_keras):
         """Twelve steps, one or more of which are left out: all workers meet in outer steps."""
         cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))

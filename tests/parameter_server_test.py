@@ -19,7 +19,7 @@ from absl.testing import absltest, parameterized
 from tf_gc.strategy import message_pieces
 
 import tf_gc
-from tests.cases import some_of
+from tests.cases import in_test_long, some_of, some_of_named
 from tests.listening import listening
 from tests.waiting import wait_until
 from tf_gc.testing.cluster import WorkerError
@@ -170,7 +170,7 @@ class PushAndPullTest(parameterized.TestCase):
         self.assertEqual(read, [0, -1, -2, -3])
         np.testing.assert_array_equal(values, -4)
 
-    @parameterized.parameters({"updates_per_version": 100}, {"synchronous": True})
+    @some_of({"updates_per_version": 100}, {"synchronous": True})
     def test_a_function_that_has_read_the_copy_reads_what_was_written_since(self, **kwargs):
         for step, (before, after, by_chief, on_worker) in enumerate(
             shared_cluster(1).run(
@@ -215,7 +215,7 @@ class PushAndPullTest(parameterized.TestCase):
         np.testing.assert_array_equal(pushed, -4)
         np.testing.assert_array_equal(written, 4)
 
-    @parameterized.parameters({}, {"synchronous": True})
+    @some_of({}, {"synchronous": True})
     def test_an_update_may_write_to_a_server_without_gradients(self, **kwargs):
         servers, read = shared_cluster(1, 2).run(
             programs.updates_of_another_server, 3, compression=tf_gc.Policy(), **kwargs
@@ -672,7 +672,7 @@ class AsynchronousTest(parameterized.TestCase):
         pushed = total([programs.gaussian(step) for step in range(6)])
         np.testing.assert_allclose(value, -pushed, rtol=1e-5, atol=1e-5)
 
-    @parameterized.parameters({}, {"synchronous": True, "replicas_to_aggregate": 1})
+    @some_of({}, {"synchronous": True, "replicas_to_aggregate": 1})
     def test_updates_of_other_variables_come_one_after_the_other(self, **kwargs):
         value = shared_cluster(2, 2).run(
             programs.slow_writes_of_two_and_of_one, 2, compression=tf_gc.Policy(), **kwargs
@@ -870,9 +870,9 @@ class SecondMomentTest(parameterized.TestCase):
         (statistics,) = shared_cluster(1).run(programs.restore_second_moments, directory, workers=1)
         np.testing.assert_array_equal(statistics, 0)
 
-    @parameterized.named_parameters(
-        ("mixed_precision", {"dtype_policy": "mixed_bfloat16"}),
+    @some_of_named(
         ("two_servers", {"shards": 2}),
+        ("mixed_precision", {"dtype_policy": "mixed_bfloat16"}),
         ("xla", {"optimizer": programs.adamw}),
     )
     def test_tf_keras_fit(self, kwargs):
@@ -928,15 +928,15 @@ class ScheduleTest(parameterized.TestCase):
 
 class KerasTest(parameterized.TestCase):
     @some_of(
-        {"compression": None},
-        {"compression": tf_gc.ThreeLC(), "synchronous": True},
         {"compression": tf_gc.ThreeLC(units="gradient")},
         {"compression": tf_gc.THC(), "synchronous": True},
+        {"compression": tf_gc.ThreeLC(), "synchronous": True},
+        {"compression": None},
         {"compression": None, "synchronous": True},
         {"compression": tf_gc.ThreeLC()},
         {"compression": tf_gc.ThreeLC(units="gradient"), "synchronous": True},
         {"compression": tf_gc.Int8()},
-        count=4,
+        count=2,
     )
     def test_a_keras_3_model_learns_in_a_loop(self, **kwargs):
         result = shared_cluster(2).run(programs.keras3_loop, 200, **kwargs)
@@ -963,7 +963,7 @@ class KerasTest(parameterized.TestCase):
         self.assertEqual(calls, [3, 3])
         self.assertEqual(without_state, [[8, 8]] * 3)
 
-    @parameterized.parameters("keras", "tf_keras")
+    @some_of("keras", "tf_keras")
     def test_a_saved_model_has_no_trace_of_compression(self, package):
         directory = self.create_tempdir().full_path
         saved, (own, *loaded) = shared_cluster(2).run(programs.saved_model, package, directory)
@@ -999,16 +999,17 @@ class KerasTest(parameterized.TestCase):
         error = shared_cluster(1).outcome(programs.keras3_fit)
         self.assertIn("ClusterCoordinator, or tf_keras", str(error))
 
-    @parameterized.named_parameters(
-        ("dense", {"layers": programs.dense_layers}),
+    @some_of_named(
         ("lazy", {"layers": programs.lazy_layers}),
+        ("mixed_precision", {"dtype_policy": "mixed_bfloat16"}),
+        ("synchronous_steps", {"synchronous": True, "steps_per_execution": 10}),
+        ("dense", {"layers": programs.dense_layers}),
         ("convolution", {"layers": programs.convolution_layers, "epochs": 6}),
         ("adamw", {"optimizer": programs.adamw}),
         ("legacy", {"optimizer": programs.legacy_sgd}),
-        ("mixed_precision", {"dtype_policy": "mixed_bfloat16"}),
         ("steps_per_execution", {"steps_per_execution": 10}),
         ("synchronous", {"synchronous": True}),
-        ("synchronous_steps", {"synchronous": True, "steps_per_execution": 10}),
+        count=3,
     )
     def test_tf_keras_fit(self, kwargs):
         result = shared_cluster(2).run(programs.fit, compression=tf_gc.ThreeLC(), **kwargs)
@@ -1024,18 +1025,19 @@ class KerasTest(parameterized.TestCase):
         self.assertEqual(result["traffic"]["pushes"], 0)
         self.assertGreater(result["loss"][-1], 0)
 
-    @parameterized.parameters(False, True)
+    @some_of(True, False)
     def test_two_servers(self, synchronous):
         result = shared_cluster(2, 2).run(
             programs.fit, compression=tf_gc.ThreeLC(), synchronous=synchronous
         )
         self.assertGreater(result["accuracy"][-1], 0.75)
 
+    @in_test_long
     def test_sharded_variables(self):
         result = shared_cluster(2, 2).run(programs.fit, compression=tf_gc.ThreeLC(), shards=2)
         self.assertGreater(result["accuracy"][-1], 0.75)
 
-    @parameterized.product(synchronous=(False, True), sparse_as_dense=(False, True))
+    @some_of((False, False), (True, True), (False, True), (True, False), count=2)
     def test_embeddings(self, synchronous, sparse_as_dense):
         result = shared_cluster(2).run(
             programs.fit_embedding, synchronous=synchronous, sparse_as_dense=sparse_as_dense
@@ -1217,6 +1219,7 @@ class FailureTest(parameterized.TestCase):
         self.assertGreater(np.abs(before).max(), 0)
         np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-7)
 
+    @in_test_long
     def test_what_is_saved_without_any_worker_has_no_second_moment(self):
         with server_clusters.ServerCluster(1) as cluster:
             cluster.begin(programs.save_without_any_worker, str(self._directory))
@@ -1236,7 +1239,7 @@ class FailureTest(parameterized.TestCase):
         self.assertLen(epochs, 1)
         self.assertGreater(epochs[0]["accuracy"], 0.75)
 
-    @parameterized.parameters({}, {"synchronous": True})
+    @some_of({}, {"synchronous": True})
     def test_a_server_without_memory_for_a_push_says_so_and_nothing_is_lost(self, **kwargs):
         with server_clusters.ServerCluster(1) as cluster:
             cluster.begin(

@@ -8,9 +8,10 @@ import numpy as np
 import reliability_programs as programs
 import tensorflow as tf
 from absl import logging
-from absl.testing import absltest, parameterized
+from absl.testing import absltest
 
 import tf_gc
+from tests.cases import some_of
 from tests.faults import LONG_SECONDS, TIMEOUT_SECONDS, FaultTest
 from tests.waiting import wait_until
 from tf_gc.network_namespaces import why_unavailable
@@ -25,7 +26,7 @@ _needs_namespaces = absltest.skipIf(
 class StoppedWorkerTest(FaultTest):
     """SIGSTOP: the kernel answers for the process, and nobody else does."""
 
-    @parameterized.parameters(0, 1)
+    @some_of(0, 1)
     def test_it_is_noticed_by_tensorflow(self, victim):
         with Cluster(2) as cluster:
             self.begin(cluster)
@@ -34,7 +35,7 @@ class StoppedWorkerTest(FaultTest):
             [(name, _)] = self.errors(cluster, [1 - victim], begin)
         self.assertIn(name, ("UnavailableError", "DeadlineExceededError"))
 
-    @parameterized.parameters(0, 1)
+    @some_of(1, 0)
     def test_it_is_noticed_after_the_timeout_and_named(self, victim):
         with Cluster(2) as cluster:
             self.begin(cluster, timeout_seconds=TIMEOUT_SECONDS)
@@ -48,7 +49,7 @@ class StoppedWorkerTest(FaultTest):
 class NetworkTest(FaultTest):
     """Links that drop everything, or are slow."""
 
-    @parameterized.parameters(None, TIMEOUT_SECONDS)
+    @some_of(TIMEOUT_SECONDS, None)
     def test_a_worker_that_is_cut_off_is_noticed_on_both_sides(self, timeout_seconds):
         with Cluster(2, bandwidth="100mbit") as cluster:
             self.begin(cluster, timeout_seconds=timeout_seconds)

@@ -6,16 +6,14 @@ from absl.testing import absltest, parameterized
 import tf_gc
 from tests import replica_programs as programs
 from tests import strategy_programs
-from tests.cases import some_of
+from tests.cases import some_of, some_of_named
 from tests.clusters import one, shared_cluster
 from tests.replica_programs import REPLICAS, replica_gradient
 
 _CLUSTERS = (1, 2, 3)
 _STEPS = 5
 # Workers, and whether tf_keras is used.
-_SOME_OF_KERAS = some_of(
-    (3, False), (2, True), (1, False), (1, True), (2, False), (3, True), count=2
-)
+_SOME_OF_KERAS = some_of((2, True), (3, False), (1, False), (1, True), (2, False), (3, True))
 
 
 def _cluster(workers, **environment):
@@ -84,12 +82,13 @@ class KerasTest(parameterized.TestCase):
         self.assertLen({str(result["evaluated"]) for result in results}, 1)
         self.assertLess(results[0]["loss"][-1], results[0]["loss"][0])
 
-    @parameterized.named_parameters(
+    @some_of_named(
+        ("clipping_and_momentum", {"optimizer": "SGD", "momentum": 0.9, "clipnorm": 1.0}),
+        ("diloco", {"compression": tf_gc.DiLoCo(2, compression=tf_gc.ThreeLC())}),
         ("steps_per_execution", {"steps_per_execution": 3}),
         ("run_eagerly", {"run_eagerly": True}),
-        ("clipping_and_momentum", {"optimizer": "SGD", "momentum": 0.9, "clipnorm": 1.0}),
         ("marsit", {"compression": tf_gc.Marsit()}),
-        ("diloco", {"compression": tf_gc.DiLoCo(2, compression=tf_gc.ThreeLC())}),
+        count=2,
     )
     def test_keras_feature(self, arguments):
         arguments = {"compression": tf_gc.ThreeLC(), **arguments}

@@ -595,7 +595,7 @@ class OptimizerTest(parameterized.TestCase):
         )
         np.testing.assert_equal(by_itself, chosen)
 
-    @parameterized.parameters(("Nadam", 0.8), ("Adafactor", None))
+    @some_of(("Nadam", 0.8), ("Adafactor", None))
     def test_nothing_is_predicted_without_a_momentum_to_step_along(self, name, beta):
         arguments = {} if beta is None else {"beta_1": beta}
         by_itself, told = (
@@ -607,7 +607,7 @@ class OptimizerTest(parameterized.TestCase):
         )
         np.testing.assert_equal(by_itself, told)
 
-    @parameterized.parameters("clipnorm", "global_clipnorm", "clipvalue")
+    @some_of("clipnorm", "global_clipnorm", "clipvalue")
     def test_nothing_is_predicted_where_tf_keras_clips_what_was_reduced(self, clipping):
         by_itself, told = (
             _cluster(True).run(programs.train, compressor, 3, **{clipping: 1.0})[0]["variables"]
@@ -623,7 +623,7 @@ class OptimizerTest(parameterized.TestCase):
         with self.assertRaisesRegex(Exception, message):
             _cluster(True).run(programs.train, tf_gc.OneBitAdam(2), 3, clipnorm=1.0)
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_momentum_in_one_bit_is_refused_with_an_optimizer_that_has_none(self, legacy_keras):
         with self.assertRaisesRegex(Exception, "beta_1 must be .* 0.0.* got 0.9"):
             _cluster(legacy_keras).run(programs.train, tf_gc.OneBitAdam(2), 3, beta_1=0.0)
@@ -661,7 +661,7 @@ class OptimizerTest(parameterized.TestCase):
             exact = _alone("Adam", _sums("bias", _STEPS, 2), **arguments)
             np.testing.assert_array_equal(trained["bias"], exact)
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_a_centered_optimizer_squares_what_was_delivered(self, legacy_keras):
         # The mean of other squares may be less than the square of the mean.
         results = _cluster(legacy_keras).run(
@@ -680,7 +680,7 @@ class OptimizerTest(parameterized.TestCase):
         (tf_gc.SignSGD(), "Adam"),
         (tf_gc.OneBit(), "Adafactor"),
         (tf_gc.OneBitAdam(1), "Adam"),
-        count=4,
+        count=2,
     )
     def test_a_row_without_gradients_stays_where_it_is(self, compressor, name):
         def moved(zero_rows):
@@ -734,7 +734,7 @@ class OptimizerTest(parameterized.TestCase):
         for momentum in (0.9, float(np.float32(0.9)), None):  # of Nadam and others it is not known
             self.assertIs(compressor.for_optimizer(True, momentum), compressor)
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_an_optimizer_may_be_built_in_its_first_step(self, legacy_keras):
         arguments = (programs.train, tf_gc.ThreeLC(), 2)
         built, unbuilt = (
@@ -758,7 +758,7 @@ class OptimizerTest(parameterized.TestCase):
             eager["variables"][-1]["kernel"], compiled["variables"][-1]["kernel"], rtol=1e-6
         )
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_an_overflow_on_one_worker_spoils_no_second_moment(self, legacy_keras):
         results = _cluster(legacy_keras).run(
             strategy_programs.fit_with_an_overflow, tf_gc.ThreeLC(), 1, "Adam"
@@ -784,14 +784,16 @@ class OptimizerTest(parameterized.TestCase):
         result = _cluster(True).run(programs.train, tf_gc.THC(), 2, "Adam", "legacy")[0]
         self.assertEqual(result["warnings"], [])
 
-    @parameterized.product(
-        compressor=[tf_gc.OneBitAdam(1), tf_gc.ZeroOneAdam()],
-        arguments=[
-            {"optimizers": "legacy"},
-            {"rewrite": True},
-            {"name": "Adamax"},
-            {"name": "RMSprop", "centered": True},
-        ],
+    @some_of(
+        (tf_gc.OneBitAdam(1), {"optimizers": "legacy"}),
+        (tf_gc.ZeroOneAdam(), {"rewrite": True}),
+        (tf_gc.OneBitAdam(1), {"name": "Adamax"}),
+        (tf_gc.ZeroOneAdam(), {"name": "RMSprop", "centered": True}),
+        (tf_gc.ZeroOneAdam(), {"optimizers": "legacy"}),
+        (tf_gc.OneBitAdam(1), {"rewrite": True}),
+        (tf_gc.ZeroOneAdam(), {"name": "Adamax"}),
+        (tf_gc.OneBitAdam(1), {"name": "RMSprop", "centered": True}),
+        count=4,
     )
     def test_so_do_systems_with_second_moments_of_their_own(self, compressor, arguments):
         result = _cluster(True).run(programs.train, compressor, 2, **arguments)[0]
@@ -932,7 +934,7 @@ class SerializationTest(parameterized.TestCase):
         for ours, theirs in zip(loaded.optimizer.variables, model.optimizer.variables, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
-    @parameterized.parameters({}, _LEGACY_KERAS)
+    @some_of({}, _LEGACY_KERAS)
     def test_a_saved_model_is_loaded_by_a_process_that_knows_tf_gc_alone(self, **environment):
         folder = self.create_tempdir().full_path
         paths = [os.path.join(folder, f"model.{suffix}") for suffix in ("keras", "h5")]

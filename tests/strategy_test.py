@@ -11,7 +11,7 @@ from absl.testing import absltest, parameterized
 
 import tf_gc
 from tests import rows_reference
-from tests.cases import some_of
+from tests.cases import some_of, some_of_named
 from tests.clusters import kill_in_a_step, one, shared_cluster
 from tf_gc.testing.cluster import Cluster
 
@@ -356,7 +356,7 @@ class EmbeddingsTest(parameterized.TestCase):
 class KerasTest(parameterized.TestCase):
     """fit, evaluate and predict of Keras 3 and tf_keras."""
 
-    @some_of(1, 3, 2, count=2)
+    @some_of(1, 2, 3, count=2)
     def test_fit_evaluate_and_predict_work(self, workers):
         results = shared_cluster(workers).run(programs.fit, tf_gc.ThreeLC(), 3, evaluate=True)
         result = one([{k: v for k, v in r.items() if k != "traffic"} for r in results])
@@ -366,20 +366,21 @@ class KerasTest(parameterized.TestCase):
         self.assertEqual(result["predicted_shape"], (64, 3))
         self.assertEqual(result["residuals"], 2 if workers > 1 else 0)
 
-    @parameterized.parameters(2, 3)
+    @some_of(3, 2)
     def test_weights_agree_bit_for_bit_after_fifty_steps(self, workers):
         results = shared_cluster(workers).run(programs.fit, tf_gc.ThreeLC(1.5), 5, 10)
         one([r["weights"] for r in results])
         for result in results:
             self.assertEqual(result["traffic"]["steps"], 50)
 
-    @parameterized.named_parameters(
-        ("steps_per_execution", {"steps_per_execution": 3}),
+    @some_of_named(
         ("gradient_accumulation", {"gradient_accumulation_steps": 2}),
         ("run_eagerly", {"run_eagerly": True}),
         ("dict_data", {"structure": "dict"}),
         ("clipping_and_momentum", {"optimizer": "SGD", "momentum": 0.9, "clipnorm": 1.0}),
+        ("steps_per_execution", {"steps_per_execution": 3}),
         ("moving_average", {"use_ema": True}),
+        count=4,
     )
     def test_keras_feature(self, arguments):
         results = shared_cluster(2).run(programs.fit, tf_gc.ThreeLC(), 2, 6, **arguments)
@@ -413,7 +414,7 @@ class KerasTest(parameterized.TestCase):
         ours = one([r["weights"] for r in cluster.run(programs.fit, None, 2)])
         self.assertEqual(ours, stock)
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_a_step_that_tf_keras_skips_delivers_nothing(self, legacy_optimizer):
         for before, after in shared_cluster(2, **_LEGACY_KERAS).run(
             programs.overflow_of_another_variable, tf_gc.ARTopK(0.1), legacy_optimizer
@@ -421,7 +422,7 @@ class KerasTest(parameterized.TestCase):
             for value_before, value_after in zip(before, after, strict=True):
                 np.testing.assert_array_equal(value_after, value_before)
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_a_static_loss_scale_harms_no_other_variable(self, legacy_optimizer):
         for before, after in shared_cluster(2, **_LEGACY_KERAS).run(
             programs.overflow_of_another_variable,
@@ -434,20 +435,20 @@ class KerasTest(parameterized.TestCase):
                 self.assertTrue(np.isfinite(value_after).all())
                 self.assertTrue((value_after != value_before).any())
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_an_overflow_on_one_worker_skips_the_step_on_all(self, legacy_keras):
         cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
         result = one(cluster.run(programs.fit_with_an_overflow, tf_gc.ThreeLC(), 1))
         self.assertTrue(result["finite"])
         self.assertGreater(result["compressed_steps"], 0)
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_a_compiled_step_is_refused_in_words_that_help(self, legacy_keras):
         cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
         for error in cluster.outcomes(programs.fit, tf_gc.ThreeLC(), jit_compile=True):
             self.assertIn("use model.compile(jit_compile=False)", str(error))
 
-    @parameterized.parameters(False, True)
+    @some_of(False, True)
     def test_a_loop_may_compile_the_forward_and_backward_pass(self, legacy_keras):
         cluster = shared_cluster(2, **(_LEGACY_KERAS if legacy_keras else {}))
         losses, _ = one(cluster.run(programs.loop_with_xla, tf_gc.ThreeLC(), 20))

@@ -187,7 +187,7 @@ def _fit(**environment):
 class TrafficLoggerTest(parameterized.TestCase):
     """On workers that reduce."""
 
-    @parameterized.parameters({}, _LEGACY_KERAS)
+    @some_of({}, _LEGACY_KERAS)
     def test_logs_of_an_epoch_are_what_it_exchanged(self, **environment):
         for result in _fit(**environment):
             for logs, (before, traffic) in zip(
@@ -221,7 +221,7 @@ class TrafficLoggerTest(parameterized.TestCase):
             self.assertLess(compressed["bits_per_value_up"], 8)
             self.assertGreater(compressed["compression_error"], 0.5)
 
-    @parameterized.parameters({}, _LEGACY_KERAS)
+    @some_of({}, _LEGACY_KERAS)
     def test_each_worker_writes_to_its_own_folder(self, **environment):
         for result in _fit(**environment):
             for name in _RATES | _NORMS:
@@ -237,7 +237,7 @@ class TrafficLoggerTest(parameterized.TestCase):
                 tags = [tag for tag in result["events"] if tag.startswith(f"traffic/{name}/")]
                 self.assertLen(tags, variables, tags)
 
-    @parameterized.parameters(({}, 2), (_LEGACY_KERAS, 1))
+    @some_of((_LEGACY_KERAS, 1), ({}, 2))
     def test_tensorboards_callback_writes_the_same_beside_it(self, environment, keeping):
         with tempfile.TemporaryDirectory() as directory:
             results = shared_cluster(2, **environment).run(
@@ -256,7 +256,7 @@ class TrafficLoggerTest(parameterized.TestCase):
                         result["tensorboard"][f"epoch_{name}"], result["events"][f"traffic/{name}"]
                     )
 
-    @parameterized.parameters({}, _LEGACY_KERAS)
+    @some_of({}, _LEGACY_KERAS)
     def test_logs_of_batches(self, **environment):
         with tempfile.TemporaryDirectory() as directory:
             results = shared_cluster(2, **environment).run(
@@ -276,7 +276,7 @@ class TrafficLoggerTest(parameterized.TestCase):
                 self.assertLen(errors, 2)
                 self.assertBetween(logs["compression_error"], min(errors), max(errors))
 
-    @parameterized.parameters({}, _LEGACY_KERAS)
+    @some_of({}, _LEGACY_KERAS)
     def test_logs_of_batches_leave_those_of_keras_as_they_are(self, **environment):
         cluster = shared_cluster(2, **environment)
         plain = cluster.run(programs.losses, tf_gc.ThreeLC(), None)
@@ -287,19 +287,19 @@ class TrafficLoggerTest(parameterized.TestCase):
         for values, by_variable in shared_cluster(2).run(programs.bits_while_a_ratio_changes):
             self.assertEqual(by_variable, [values])
 
-    def test_norms_are_taken_as_often_as_asked_for(self):
-        for often, changes in ((0, None), (1, [True, True, True]), (2, [False, True, False])):
-            for result in shared_cluster(2).run(
-                programs.fit, tf_gc.ThreeLC(), {"norm_freq": often}, epochs=4, batches=_BATCHES
-            ):
-                errors = [logs.get("compression_error") for logs in result["epochs"]]
-                if changes is None:
-                    self.assertEqual(errors, [None] * 4)
-                else:
-                    changed = [a != b for a, b in itertools.pairwise(errors)]
-                    self.assertEqual(changed, changes)
+    @some_of((2, [False, True, False]), (0, None), (1, [True, True, True]), count=2)
+    def test_norms_are_taken_as_often_as_asked_for(self, often, changes):
+        for result in shared_cluster(2).run(
+            programs.fit, tf_gc.ThreeLC(), {"norm_freq": often}, epochs=4, batches=_BATCHES
+        ):
+            errors = [logs.get("compression_error") for logs in result["epochs"]]
+            if changes is None:
+                self.assertEqual(errors, [None] * 4)
+            else:
+                changed = [a != b for a, b in itertools.pairwise(errors)]
+                self.assertEqual(changed, changes)
 
-    @parameterized.parameters({}, _LEGACY_KERAS)
+    @some_of({}, _LEGACY_KERAS)
     def test_a_model_that_was_trained_without_a_logger_is_traced_anew(self, **environment):
         for result in shared_cluster(2, **environment).run(
             programs.fit, tf_gc.ThreeLC(), {}, plain_fits=1, batches=_BATCHES

@@ -19,7 +19,7 @@ tf.config.threading.set_intra_op_parallelism_threads(3)
 # How a test calls the ops: as they are, and in a graph.
 MODES = (
     ("eager", lambda function: function),
-    ("graph", lambda function: tf.function(function, reduce_retracing=True)),
+    ("graph", lambda function: tf.function(function, autograph=False, reduce_retracing=True)),
 )
 
 # What wrong types raise: at the conversion to a tensor, or in the op.
@@ -33,7 +33,8 @@ def as_bytes(values):
 
 def traced(function, *specs):
     """The graph's outputs for inputs of which only the specs are known."""
-    return tf.function(function).get_concrete_function(*specs).structured_outputs
+    graph = tf.function(function, autograph=False)
+    return graph.get_concrete_function(*specs).structured_outputs
 
 
 def philox_words(seed, blocks):
@@ -97,8 +98,9 @@ class OpTestCase(parameterized.TestCase):
         """The bits are the same eagerly, in a tf.function and on 1 to 3 threads; returns them."""
         results = [result.numpy() for result in tf.nest.flatten(function(*arrays))]
         self.assertNotEmpty(results)
+        graph = tf.function(function, autograph=False)
         for others in (
-            [result.numpy() for result in tf.nest.flatten(tf.function(function)(*arrays))],
+            [result.numpy() for result in tf.nest.flatten(graph(*arrays))],
             *(run_on_threads(threads, function, *arrays) for threads in (1, 2, 3)),
         ):
             for result, other in zip(results, others, strict=True):
