@@ -5,7 +5,7 @@ from absl.testing import absltest
 import tf_gc
 from tf_gc.testing import Case
 
-# For those that add up on the way, or share what they know of other workers.
+# For those that add up on the way.
 _SEVERAL = (3,)
 # For those that keep more than a residual, which another number of workers restores.
 _EVEN_AND_ODD = (2, 3)
@@ -35,10 +35,9 @@ class ComparedDesignsTest(tf_gc.testing.CompressorConformance):
             bits_per_value=(2.5, 2.51),
             bad=(("clip", 0.0), ("clip", -1.0)),
         ),
-        "OneBit": Case(compressor=tf_gc.OneBit(), workers=_SEVERAL),
+        "OneBit": tf_gc.OneBit(),
         "SampledTopK": Case(
             compressor=tf_gc.SampledTopK(ratio=0.1, samples=256),
-            workers=_SEVERAL,
             schedule=("ratio", 0.1, 0.01),
             bad=(*_BAD_RATIOS, ("samples", 0)),
         ),
@@ -46,7 +45,6 @@ class ComparedDesignsTest(tf_gc.testing.CompressorConformance):
             compressor=tf_gc.LocalSteps(),
             bits_per_value=(16, 16.01),
             bad=(("period", 0),),
-            workers=_SEVERAL,
         ),
         "QSGD": Case(
             compressor=tf_gc.QSGD(),
@@ -56,14 +54,12 @@ class ComparedDesignsTest(tf_gc.testing.CompressorConformance):
         ),
         "SignSGD": Case(
             compressor=tf_gc.SignSGD(),
-            workers=_SEVERAL,
             conserves=False,
             bits_per_value=(1, 1.01),
             bad=(("step_size", 0.0), ("step_size", "mean")),
         ),
         "EFSignSGD": Case(
             compressor=tf_gc.EFSignSGD(),
-            workers=_SEVERAL,
             bad=(("prediction", 1.0), ("prediction", float("nan"))),
         ),
         "OneBitAdam": Case(

@@ -87,6 +87,10 @@ TEST(TopKTest, SelectsAsTheCpuDoes) {
   for (int kind = 0; kind < kKinds; ++kind) {
     for (const int64_t n : SelectionSizes()) {
       const std::vector<float> values = RandomValues(n, kind);
+      if (n > 10000) {  // which takes the emulator a second
+        ExpectTopK(values, n / 7);
+        continue;
+      }
       for (const int64_t k :
            {int64_t{0}, int64_t{1}, n / 100, n / 7, n / 2, n - 1, n}) {
         ExpectTopK(values, k);
