@@ -8,17 +8,17 @@ import unittest
 
 from absl.testing import parameterized
 
-_ALL_CASES = "TF_GC_ALL_CASES" in os.environ
+ALL_CASES = "TF_GC_ALL_CASES" in os.environ
 
-in_test_long = unittest.skipUnless(_ALL_CASES, "make test-long runs it")
+in_test_long = unittest.skipUnless(ALL_CASES, "make test-long runs it")
 
 
 def some_of(*cases, count=1):
     """Tries the first `count` cases, or all of them in `make test-long`."""
-    tried = cases if _ALL_CASES else cases[:count]
+    tried = cases if ALL_CASES else cases[:count]
     return parameterized.parameters(*(c if isinstance(c, (tuple, dict)) else (c,) for c in tried))
 
 
 def some_of_named(*cases, count=1):
     """The same, of cases whose first values are their names."""
-    return parameterized.named_parameters(*(cases if _ALL_CASES else cases[:count]))
+    return parameterized.named_parameters(*(cases if ALL_CASES else cases[:count]))

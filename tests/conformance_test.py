@@ -47,8 +47,6 @@ class SystemsTest(tf_gc.testing.CompressorConformance):
                 ("units", "values"),
             ),
         ),
-        "THC, ring": Case(compressor=tf_gc.THC(granularity=30, topology="ring"), workers=(3,)),
-        "UniformTHC": tf_gc.UniformTHC(bits=8),
         "Auto, of one system": Case(
             compressor=tf_gc.Auto(systems=(tf_gc.ThreeLC(),)),
             bad=(

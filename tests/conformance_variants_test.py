@@ -26,6 +26,8 @@ class SystemVariantsTest(tf_gc.testing.CompressorConformance):
         ),
         "THC, nearest": Case(compressor=tf_gc.THC(rounding="nearest"), bits_per_value=(6, 6.1)),
         "THC, units": tf_gc.THC(units="second_moment"),
+        "THC, ring": Case(compressor=tf_gc.THC(granularity=30, topology="ring"), workers=(2, 3)),
+        "UniformTHC": tf_gc.UniformTHC(bits=8),
         "UniformTHC, ring": tf_gc.UniformTHC(topology="ring"),
         "Auto, of AR-Topk": tf_gc.Auto(systems=(), ratios=(0.1,)),
         "Marsit, fixed": Case(
