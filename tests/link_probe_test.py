@@ -190,7 +190,6 @@ class ProgramTest(parameterized.TestCase):
         (_config("worker"), "links are between two workers or more, and TF_CONFIG has 1"),
         ("{", "TF_CONFIG does not describe a cluster"),
         (_config("ps"), 'task.type is "ps", and links are between workers'),
-        count=2,
     )
     def test_wrong_use_is_named(self, config, message):
         result = self.run_program(["tf_gc.adaptive.probe"], TF_CONFIG=config)

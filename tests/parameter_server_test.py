@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import itertools
 import math
 import pathlib
 import resource
@@ -449,6 +450,10 @@ class MistakeTest(parameterized.TestCase):
         self.assertIn("in this strategy's scope(); it is float32", str(error))
 
 
+# Whether rounds are synchronous, whether pushes have arrived, and their number.
+_STEPS_THAT_FAIL = tuple(itertools.product((False, True), (False, True), (3, 5)))
+
+
 class SynchronousTest(parameterized.TestCase):
     def test_an_update_is_the_mean_of_a_round(self):
         _, (value,), (residual,), traffic = shared_cluster(1).run(
@@ -499,11 +504,15 @@ class SynchronousTest(parameterized.TestCase):
         # No update was one of nothing.
         np.testing.assert_array_equal(value, np.full(_SHAPE, -made, np.float32))
 
-    @parameterized.product(
-        compression=(tf_gc.Policy(), tf_gc.ThreeLC(), tf_gc.THC()),
-        synchronous=(False, True),
-        has_arrived=(False, True),
-        pushes=(3, 5),  # the last of which fails, or is answered
+    @some_of(
+        # Of three pushes the last one fails, of five it is answered.
+        *((tf_gc.ThreeLC(), *others) for others in _STEPS_THAT_FAIL),
+        *(
+            (other, *others)
+            for other in (tf_gc.Policy(), tf_gc.THC())
+            for others in _STEPS_THAT_FAIL
+        ),
+        count=len(_STEPS_THAT_FAIL),
     )
     def test_nothing_is_lost_with_steps_that_fail(
         self, compression, synchronous, has_arrived, pushes

@@ -93,7 +93,6 @@ class ListeningTest(parameterized.TestCase):
         (socket.gethostname(), "::"),
         ("localhost", "127.0.0.1"),
         ("127.0.0.2", "127.0.0.2"),
-        count=2,
     )
     def test_a_server_listens_where_its_address_is(self, host, expected):
         [port] = tf_gc.launch.free_ports(1)

@@ -12,6 +12,7 @@ import sys
 
 from absl.testing import absltest, parameterized
 
+from tests.cases import some_of
 from tf_gc import launch
 
 _PACKAGE_ROOT = pathlib.Path(launch.__file__).resolve().parents[2]
@@ -100,7 +101,7 @@ class ConfigTest(parameterized.TestCase):
 
 
 class ProcessTest(parameterized.TestCase):
-    @parameterized.parameters(signal.SIGTERM, signal.SIGINT)
+    @some_of(signal.SIGTERM, signal.SIGINT)
     def test_a_server_says_where_it_listens_and_ends_quietly(self, number):
         [port] = launch.free_ports(1)
         config = _config("ps", 0, {"ps": [f"127.0.0.1:{port}"]})
