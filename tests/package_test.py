@@ -179,7 +179,7 @@ class EditableTest(absltest.TestCase):
         program = (
             "import tf_gc.ops, tf_gc.strategy; print(tf_gc.__file__); print(tf_gc.ops.__file__)"
         )
-        result = _run(sys.executable, "-c", program, cwd=tempfile.gettempdir())
+        result = _run(sys.executable, "-c", program, cwd=self.create_tempdir())
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(
             result.stdout.split(), [str(ROOT / "tf_gc/__init__.py"), str(ROOT / "ops/__init__.py")]
