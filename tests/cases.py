@@ -3,7 +3,9 @@
 What is left out is a variant: the property that it shows is shown by another case, too.
 """
 
+import itertools
 import os
+import random
 import unittest
 
 from absl.testing import parameterized
@@ -22,3 +24,9 @@ def some_of(*cases, count=1):
 def some_of_named(*cases, count=1):
     """The same, of cases whose first values are their names."""
     return parameterized.named_parameters(*(cases if ALL_CASES else cases[:count]))
+
+
+def some_of_product(count=1, **values):
+    """The same, of all combinations of the values, in an order in which each of them comes soon."""
+    cases = [dict(zip(values, case, strict=True)) for case in itertools.product(*values.values())]
+    return some_of(*random.Random(0).sample(cases, len(cases)), count=count)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl.testing import absltest, parameterized
 
 import tf_gc
-from tests.cases import some_of
+from tests.cases import some_of, some_of_product
 from tests.clusters import one, shared_cluster
 from tf_gc.testing.cluster import Cluster
 
@@ -95,7 +95,7 @@ def assert_learnt(results, steps, slot="outer_gradient_residual"):
 class OuterStepTest(parameterized.TestCase):
     """Loops with reduce_gradients and outer_step."""
 
-    @parameterized.product(
+    @some_of_product(
         workers=[1, 2, 3],
         diloco=[
             tf_gc.DiLoCo(inner_steps=3),
@@ -104,6 +104,7 @@ class OuterStepTest(parameterized.TestCase):
             tf_gc.DiLoCo(4, fragments=2, start_step=3),
         ],
         reduce_op=["SUM", "MEAN"],
+        count=6,
     )
     def test_every_step_is_that_of_the_reference(self, workers, diloco, reduce_op):
         steps = diloco.start_step + 3 * diloco.inner_steps + 1
@@ -123,7 +124,7 @@ class OuterStepTest(parameterized.TestCase):
             expected = -programs.INNER_RATE * sum(gradients) / 3
             np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=name)
 
-    @parameterized.parameters(None, tf_gc.ThreeLC(), tf_gc.THC(), tf_gc.ARTopK(0.1))
+    @some_of(None, tf_gc.ThreeLC(), tf_gc.THC(), tf_gc.ARTopK(0.1), count=2)
     def test_copies_agree_after_outer_steps_and_only_then(self, compression):
         diloco = tf_gc.DiLoCo(inner_steps=3, compression=compression)
         results = shared_cluster(3).run(programs.train, diloco, 7)
@@ -206,7 +207,7 @@ class OuterStepTest(parameterized.TestCase):
             self.assertIsInstance(error, ValueError)
             self.assertIn("variables must be those of an optimizer", str(error))
 
-    @parameterized.parameters(
+    @some_of(
         {"steps": 4, "synchronize": False},  # at the end of a period
         {"steps": 3, "synchronize": True},
         {"steps": 3, "synchronize": True, "fragments": 2},
@@ -226,12 +227,13 @@ class OuterStepTest(parameterized.TestCase):
         joined = one([values["second"] for values in results])
         np.testing.assert_allclose(joined, -programs.INNER_RATE * sum(gradients) / 2, atol=1e-6)
 
-    @parameterized.parameters(
+    @some_of(
         {"steps": 3, "fragments": 1},
         {"steps": 4, "fragments": 2},
         {"steps": 3, "fragments": 1, "trained": slice(1, None)},
         {"steps": 3, "fragments": 1, "restores": True},
         {"steps": 3, "fragments": 1, "trained": slice(1, None), "restores": True},
+        count=2,
     )
     def test_variables_that_join_within_a_period_are_refused(
         self, steps, fragments, trained=slice(-1), restores=False
@@ -251,7 +253,7 @@ class OuterStepTest(parameterized.TestCase):
         for name in programs.SHAPES:
             one([values[name] for values in results])
 
-    @parameterized.parameters(0, 4)
+    @some_of(0, 4)
     def test_the_first_variable_may_leave_between_periods(self, start_step):
         diloco = tf_gc.DiLoCo(2, _AVERAGE, start_step=start_step)
         turns = [(_ALL, start_step + 2), (_REST, 4)]
@@ -262,7 +264,7 @@ class OuterStepTest(parameterized.TestCase):
             copies = {programs.fingerprint(worker.values()) for worker in values}
             self.assertEqual(len(copies) == 1, is_equal)
 
-    @parameterized.parameters(
+    @some_of(
         ((1, 1, [(_REST, 3), (_ALL, 2), (_REST, 1)]), [0, 1, 2, 3, 4, 5]),
         ((1, 1, [(_ALL, 3), (_REST, 2), (_ALL, 1)]), [0, 1, 2, 3, 4, 5]),
         # The second fragment begins with a variable of the first one, which has been counted there.
@@ -293,7 +295,7 @@ class OuterStepTest(parameterized.TestCase):
                 self.assertIsInstance(error, tf.errors.InvalidArgumentError)
                 self.assertIn("strategy.synchronize", str(error))
 
-    @parameterized.parameters(
+    @some_of(
         # The first variable is that of another list, too, which was traced since.
         [[(slice(2), 2), (slice(0, 3, 2), 2), (slice(2), 1), (slice(2), "synchronize")]],
         [[(_ALL, 1), (_REST, "refused"), (_ALL, "synchronize")]],
@@ -311,7 +313,7 @@ class OuterStepTest(parameterized.TestCase):
             is_whole = name == "second" and turns[0] == (slice(2), 2)
             self.assertLen(before, 1 if is_whole else 2)
 
-    @parameterized.parameters(
+    @some_of(
         [[(_ALL, 1), (slice(-1), "refused"), (slice(-1), "synchronize")]],
         # All of one optimizer's, and some of another's.
         [[(slice(1), 1), (_REST, 1), (slice(2), "synchronize")]],
@@ -440,7 +442,7 @@ class CheckpointTest(parameterized.TestCase):
         results = shared_cluster(2).run(programs.train_in_turns, diloco, turns, directory)
         one([programs.fingerprint(values[-1].values()) for values in results])
 
-    @parameterized.parameters(
+    @some_of(
         {"inner_steps": 3, "fragments": 1},
         {"inner_steps": 4, "fragments": 2},
     )
@@ -461,7 +463,7 @@ class CheckpointTest(parameterized.TestCase):
             for worker, values in enumerate(results):
                 assert_close(values[step - 8], reference.copies[worker])
 
-    @parameterized.parameters(
+    @some_of(
         {"restored": {"inner_steps": 4}, "start_step": 5, "saved_after": 9},
         {"restored": {"inner_steps": 3}, "saved_after": 7},
         {"restored": {"inner_steps": 4, "fragments": 2}, "saved_after": 6},
@@ -570,7 +572,7 @@ class CheckpointTest(parameterized.TestCase):
                 before[name] - after, learnt + waited - waits, atol=1e-5, err_msg=name
             )
 
-    @parameterized.parameters(
+    @some_of(
         ({"start_step": 4, "start_compression": _COMPRESS_ALL}, 2, "residual", programs.INNER_RATE),
         ({"start_step": 4, "start_compression": _COMPRESS_ALL}, 6, "residual", 0.0),
     )

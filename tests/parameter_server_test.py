@@ -20,7 +20,7 @@ from absl.testing import absltest, parameterized
 from tf_gc.strategy import message_pieces
 
 import tf_gc
-from tests.cases import in_test_long, some_of, some_of_named
+from tests.cases import in_test_long, some_of, some_of_named, some_of_product
 from tests.listening import listening
 from tests.waiting import wait_until
 from tf_gc.testing.cluster import WorkerError
@@ -148,9 +148,7 @@ class PushAndPullTest(parameterized.TestCase):
             expected = expected - programs.gaussian(step)
         self.assertEqual((traffic["dropped_pushes"], traffic["pushes"]), (0, 6))
 
-    @parameterized.parameters(
-        tf_gc.ThreeLC(), tf_gc.ThreeLC(unit_multiplier=tf_gc.schedules.Linear(2.0, 3.0, 4))
-    )
+    @some_of(tf_gc.ThreeLC(), tf_gc.ThreeLC(unit_multiplier=tf_gc.schedules.Linear(2.0, 3.0, 4)))
     def test_steps_of_two_traces_may_call_one_function(self, compression):
         read, [values] = shared_cluster(1).run(
             programs.push_in_an_inner_function, 4, True, compression=compression
@@ -253,7 +251,7 @@ class PushAndPullTest(parameterized.TestCase):
         compressor = shared_cluster(1).run(programs.compressor_of_a_half_variable, tf_gc.THC())
         self.assertEqual(compressor, "Uncompressed()")
 
-    @parameterized.parameters(tf_gc.Policy(), tf_gc.ThreeLC())
+    @some_of(tf_gc.ThreeLC(), tf_gc.Policy())
     def test_messages_in_pieces_hold_the_same(self, compression):
         cluster = shared_cluster(1)
         whole = cluster.run(programs.push_in_turn, 3, compression=compression)
@@ -328,7 +326,7 @@ class PushAndPullTest(parameterized.TestCase):
         error = shared_cluster(1).outcome(programs.push_no_gradient)
         self.assertIn("no variable has a gradient: unused", str(error))
 
-    @parameterized.parameters(
+    @some_of(
         {"wrong": (1,), "rows": False},
         {"wrong": (1,), "rows": False, "synchronous": True},
         {"wrong": (2, 1), "rows": True},
@@ -642,7 +640,7 @@ class SynchronousTest(parameterized.TestCase):
         expected = -(first + third) / 2 - 10 * (second + fourth) / 2
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
 
-    @parameterized.parameters("keras", "tf_keras")
+    @some_of("keras", "tf_keras")
     def test_the_open_round_of_an_optimizer_that_is_gone_is_dropped(self, package):
         waiting, open_pushes, value = shared_cluster(1).run(
             programs.replace_an_optimizer_in_a_round, package
@@ -713,8 +711,8 @@ class AsynchronousTest(parameterized.TestCase):
 class SecondMomentTest(parameterized.TestCase):
     """3LC in units of the second moment, and optimizers that get it."""
 
-    @parameterized.product(
-        package=("keras", "tf_keras"), pushes_in_update=(1, 2), multiplier=(1.0, None)
+    @some_of_product(
+        package=("keras", "tf_keras"), pushes_in_update=(1, 2), multiplier=(1.0, None), count=4
     )
     def test_five_updates_of_adam_are_those_of_a_reference(
         self, package, pushes_in_update, multiplier
@@ -742,7 +740,7 @@ class SecondMomentTest(parameterized.TestCase):
             np.testing.assert_allclose(velocity, adam.velocity, rtol=1e-5)
             np.testing.assert_allclose(value, adam.value, rtol=1e-4, atol=1e-7)
 
-    @parameterized.parameters(
+    @some_of(
         (1, {}, 1.0),
         (1, {"loss_scale_factor": 4.0}, 1.0),
         (1, {"clipnorm": 0.5}, None),
@@ -767,9 +765,10 @@ class SecondMomentTest(parameterized.TestCase):
             ratio = np.sum(np.square(sum(delivered) / pushes)) / last
         np.testing.assert_allclose(velocity, (1 - 0.999) * ratio * moments[-1], rtol=1e-4)
 
-    @parameterized.product(
+    @some_of_product(
         package=("keras", "tf_keras"),
         clipping=({"clipnorm": 0.5}, {"global_clipnorm": 0.5}, {"clipvalue": 0.01}),
+        count=3,
     )
     def test_clipped_gradients_have_what_workers_agree_in(self, package, clipping):
         gradients = [programs.gaussian(step) + 1 for step in range(6)]

@@ -17,7 +17,7 @@ import tf_gc
 from tests import second_moment_programs as programs
 from tests import second_moment_reference as reference
 from tests import strategy_programs
-from tests.cases import some_of
+from tests.cases import some_of, some_of_product
 from tests.clusters import one, shared_cluster
 from tests.second_moment_programs import ROWS, gradient
 from tf_gc.second_moments import DECAY, has_statistics, matrix_shape
@@ -490,7 +490,7 @@ class OptimizerTest(parameterized.TestCase):
     def test_keras_3_takes_shared_second_moments(self, name, optimizers):
         self._check(name, optimizers, legacy_keras=False)
 
-    @parameterized.product(name=_IN_TF_KERAS, optimizers=["keras", "tf_gc"])
+    @some_of_product(name=_IN_TF_KERAS, optimizers=["keras", "tf_gc"], count=6)
     def test_tf_keras_takes_shared_second_moments(self, name, optimizers):
         self._check(name, optimizers, legacy_keras=True)
 
@@ -552,7 +552,7 @@ class OptimizerTest(parameterized.TestCase):
             )
             np.testing.assert_equal(ours, stock)
 
-    @parameterized.product(
+    @some_of_product(
         system=[
             (
                 tf_gc.Marsit(full_precision_every=0),
@@ -571,6 +571,7 @@ class OptimizerTest(parameterized.TestCase):
             ),
         ],
         legacy_keras=[False, True],
+        count=3,
     )
     def test_systems_suit_themselves_to_the_optimizer(self, system, legacy_keras):
         compressor, with_adam, with_others = system
@@ -628,7 +629,7 @@ class OptimizerTest(parameterized.TestCase):
         with self.assertRaisesRegex(Exception, "beta_1 must be .* 0.0.* got 0.9"):
             _cluster(legacy_keras).run(programs.train, tf_gc.OneBitAdam(2), 3, beta_1=0.0)
 
-    @parameterized.product(
+    @some_of_product(
         arguments=[
             {"amsgrad": True},
             {"weight_decay": 0.01},
@@ -636,6 +637,7 @@ class OptimizerTest(parameterized.TestCase):
             {"clipnorm": 1.0},
         ],
         legacy_keras=[False, True],
+        count=4,
     )
     def test_what_keras_adds_works_as_in_keras(self, arguments, legacy_keras):
         results = _cluster(legacy_keras).run(
@@ -808,10 +810,11 @@ class OptimizerTest(parameterized.TestCase):
         self.assertStartsWith(warning, f"{name} squares compressed gradients")
         self.assertIn("use tf_keras.optimizers.Adam,", warning)
 
-    @parameterized.parameters(
+    @some_of(
         *(("Adamax", legacy_keras) for legacy_keras in (False, True)),
         *(("Adadelta", legacy_keras) for legacy_keras in (False, True)),
         ("Adagrad", True),
+        count=2,
     )
     def test_optimizers_that_get_none_and_may_square_are_warned_of_once(self, name, legacy_keras):
         cluster = _cluster(legacy_keras)

@@ -12,7 +12,7 @@ from absl.testing import absltest, parameterized
 import tf_gc
 from tests import systems_reference as reference
 from tests import testing, three_lc_reference
-from tests.cases import some_of
+from tests.cases import some_of, some_of_product
 from tests.clusters import one, shared_cluster
 from tf_gc.compressors import sparse
 
@@ -62,11 +62,12 @@ class OverflowTest(parameterized.TestCase):
             np.testing.assert_array_equal(after[kept], before[kept])
             self.assertGreater(np.abs(before[kept]).sum(), 0)
 
-    @parameterized.parameters(
+    @some_of(
         (tf_gc.DGC(0.01), "momentum"),
         (tf_gc.PowerSGD(2), "factor"),
         (tf_gc.OneBitAdam(), "momentum"),
         (tf_gc.OneBitAdam(), "variance"),
+        count=2,
     )
     def test_where_only_the_sum_overflows_no_slot_changes(self, compressor, slot):
         results = shared_cluster(_WORKERS).run(programs.overflow, compressor, _SHAPES, slot)
@@ -123,13 +124,14 @@ class UnitsTest(parameterized.TestCase):
 
 
 class TurnsTest(parameterized.TestCase):
-    @parameterized.product(
+    @some_of_product(
         compressor=(tf_gc.LocalSteps(2), tf_gc.ARTopK(0.25), tf_gc.ScaleCom(4)),
         lists=(
             ((True, True), (True, False)),
             # With the same number of variables, and the same last one.
             ((True, False, True), (False, True, True)),
         ),
+        count=3,
     )
     def test_variables_without_gradients_in_some_steps_have_their_turns(self, compressor, lists):
         for worker in shared_cluster(2).run(programs.in_turn, compressor, (16, 16), lists, 40):
@@ -414,13 +416,14 @@ class WireTest(parameterized.TestCase):
         self.assertBetween(contributions, up, up + headers)
         self.assertBetween(results, down, down + headers)
 
-    @parameterized.parameters(
+    @some_of(
         (tf_gc.ThreeLC(), 0.01),
         (tf_gc.THC(), 0.01),
         (tf_gc.Marsit(full_precision_every=0), 0.01),
         # 18 kB of a megabyte, in ten messages.
         (tf_gc.ARTopK(0.01), 0.03),
         (tf_gc.ScaleCom(100), 0.03),
+        count=3,
     )
     def test_headers_and_padding_are_a_small_part(self, compressor, most):
         for traffic in shared_cluster(_WORKERS).run(

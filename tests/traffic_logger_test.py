@@ -11,7 +11,7 @@ import traffic_logger_programs as programs
 from absl.testing import absltest, parameterized
 
 import tf_gc
-from tests.cases import some_of
+from tests.cases import some_of, some_of_product
 from tests.clusters import one, shared_cluster
 from tf_gc.keras import traffic_logger
 from tf_gc.testing.cluster import WorkerError
@@ -111,7 +111,7 @@ class NormSamplesTest(parameterized.TestCase):
             for name, values in norms.items():
                 np.testing.assert_allclose(values, expected[step][name], rtol=1e-4)
 
-    @parameterized.product(how=["graph", "eager", "loop"], dtype=["float32", "float16"])
+    @some_of_product(how=["graph", "eager", "loop"], dtype=["float32", "float16"], count=3)
     def test_norms_are_those_of_the_first_step_and_of_those_asked_for(self, how, dtype):
         for read, expected in shared_cluster(2).run(
             programs.norms_in_steps, tf_gc.ThreeLC(), {2, 4}, 6, dtype, how
@@ -287,7 +287,7 @@ class TrafficLoggerTest(parameterized.TestCase):
         for values, by_variable in shared_cluster(2).run(programs.bits_while_a_ratio_changes):
             self.assertEqual(by_variable, [values])
 
-    @some_of((2, [False, True, False]), (0, None), (1, [True, True, True]), count=2)
+    @some_of((2, [False, True, False]), (0, None), (1, [True, True, True]))
     def test_norms_are_taken_as_often_as_asked_for(self, often, changes):
         for result in shared_cluster(2).run(
             programs.fit, tf_gc.ThreeLC(), {"norm_freq": often}, epochs=4, batches=_BATCHES
@@ -315,7 +315,6 @@ class TrafficLoggerTest(parameterized.TestCase):
         {"gradient_accumulation_steps": 2},
         {"steps_per_execution": 3},
         {"run_eagerly": True},
-        count=2,
     )
     def test_other_ways_to_fit(self, **kwargs):
         for result in shared_cluster(2).run(
@@ -340,7 +339,7 @@ class TrafficLoggerTest(parameterized.TestCase):
         )
         self.assertLen({result["weights"] for result in (*logged, *plain)}, 1)
 
-    @parameterized.parameters((1, tf_gc.ThreeLC()), (2, None))
+    @some_of((1, tf_gc.ThreeLC()), (2, None))
     def test_where_nothing_is_compressed_nothing_is_logged(self, workers, compression):
         for result in shared_cluster(workers).run(programs.fit, compression, {}):
             self.assertNoCommonElements(result["epochs"][0], _RATES | _NORMS)
