@@ -18,7 +18,9 @@ in_test_long = unittest.skipUnless(ALL_CASES, "make test-long runs it")
 def some_of(*cases, count=1):
     """Tries the first `count` cases, or all of them in `make test-long`."""
     tried = cases if ALL_CASES else cases[:count]
-    return parameterized.parameters(*(c if isinstance(c, (tuple, dict)) else (c,) for c in tried))
+    return parameterized.parameters(
+        *(c if isinstance(c, (tuple, list, dict)) else (c,) for c in tried)
+    )
 
 
 def some_of_named(*cases, count=1):
