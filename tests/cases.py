@@ -18,9 +18,7 @@ in_test_long = unittest.skipUnless(ALL_CASES, "make test-long runs it")
 def some_of(*cases, count=1):
     """Tries the first `count` cases, or all of them in `make test-long`."""
     tried = cases if ALL_CASES else cases[:count]
-    return parameterized.parameters(
-        *(c if isinstance(c, (tuple, list, dict)) else (c,) for c in tried)
-    )
+    return parameterized.parameters(*map(_arguments, tried))
 
 
 def some_of_named(*cases, count=1):
@@ -32,3 +30,10 @@ def some_of_product(count=1, **values):
     """The same, of all combinations of the values, in an order in which each of them comes soon."""
     cases = [dict(zip(values, case, strict=True)) for case in itertools.product(*values.values())]
     return some_of(*random.Random(0).sample(cases, len(cases)), count=count)
+
+
+def _arguments(case):
+    """A case as `parameterized` takes a single one, too: a list would be several."""
+    if isinstance(case, list):
+        return tuple(case)
+    return case if isinstance(case, (tuple, dict)) else (case,)
