@@ -1,6 +1,7 @@
 """Tests, or cases of them, that `make test` leaves to `make test-long` as they take long.
 
-What is left out is a variant: the property that it shows is shown by another case, too.
+Most of what is left out is a variant: another case shows the same of another system, another Keras
+or another number of workers. The rest are rarer situations, above all of backups.
 """
 
 import itertools

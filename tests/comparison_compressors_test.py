@@ -62,6 +62,7 @@ class AdamTest(parameterized.TestCase):
         (programs.Moments(freeze_step=3, beta_1=0.8, beta_2=0.9), range(3)),
         (programs.ZeroOneMoments(updates_per_interval=2, beta_2=0.9), {0, 1, 2, 4, 6, 10}),
         (programs.ZeroOneMoments(freeze_step=4, updates_per_interval=1, beta_2=0.9), {0, 1, 3}),
+        count=2,
     )
     def test_adams_second_moment_is_that_of_the_exact_steps(self, compressor, exact):
         steps = 12

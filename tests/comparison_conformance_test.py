@@ -9,7 +9,7 @@ import tf_gc
 from tests.cases import ALL_CASES
 from tf_gc.testing import Case
 
-# The others, which do the same with their gradients, are left to make test-long.
+# The others are left to make test-long.
 _SOME = (
     *("Float16", "Int8", "StochasticTernary", "QSGD", "LocalSteps", "EFSignSGD", "OneBitAdam"),
     *("DGC", "RandomK", "PowerSGD"),

@@ -448,7 +448,7 @@ class MistakeTest(parameterized.TestCase):
         self.assertIn("in this strategy's scope(); it is float32", str(error))
 
 
-# Whether rounds are synchronous, whether pushes have arrived, and their number.
+# Whether pushes go into rounds, whether those that fail have arrived, and the number of pushes.
 _STEPS_THAT_FAIL = tuple(itertools.product((False, True), (False, True), (3, 5)))
 
 

@@ -62,12 +62,11 @@ class OverflowTest(parameterized.TestCase):
             np.testing.assert_array_equal(after[kept], before[kept])
             self.assertGreater(np.abs(before[kept]).sum(), 0)
 
-    @some_of(
+    @parameterized.parameters(
         (tf_gc.DGC(0.01), "momentum"),
         (tf_gc.PowerSGD(2), "factor"),
         (tf_gc.OneBitAdam(), "momentum"),
         (tf_gc.OneBitAdam(), "variance"),
-        count=2,
     )
     def test_where_only_the_sum_overflows_no_slot_changes(self, compressor, slot):
         results = shared_cluster(_WORKERS).run(programs.overflow, compressor, _SHAPES, slot)

@@ -287,7 +287,7 @@ class TrafficLoggerTest(parameterized.TestCase):
         for values, by_variable in shared_cluster(2).run(programs.bits_while_a_ratio_changes):
             self.assertEqual(by_variable, [values])
 
-    @some_of((2, [False, True, False]), (0, None), (1, [True, True, True]))
+    @some_of((2, [False, True, False]), (0, None), (1, [True, True, True]), count=2)
     def test_norms_are_taken_as_often_as_asked_for(self, often, changes):
         for result in shared_cluster(2).run(
             programs.fit, tf_gc.ThreeLC(), {"norm_freq": often}, epochs=4, batches=_BATCHES
@@ -339,7 +339,7 @@ class TrafficLoggerTest(parameterized.TestCase):
         )
         self.assertLen({result["weights"] for result in (*logged, *plain)}, 1)
 
-    @some_of((1, tf_gc.ThreeLC()), (2, None))
+    @parameterized.parameters((1, tf_gc.ThreeLC()), (2, None))
     def test_where_nothing_is_compressed_nothing_is_logged(self, workers, compression):
         for result in shared_cluster(workers).run(programs.fit, compression, {}):
             self.assertNoCommonElements(result["epochs"][0], _RATES | _NORMS)

@@ -87,7 +87,7 @@ TEST(TopKTest, SelectsAsTheCpuDoes) {
   for (int kind = 0; kind < kKinds; ++kind) {
     for (const int64_t n : SelectionSizes()) {
       const std::vector<float> values = RandomValues(n, kind);
-      if (n > 10000) {  // which takes the emulator a second
+      if (n > 10000) {  // slow in the emulator
         ExpectTopK(values, n / 7);
         continue;
       }
