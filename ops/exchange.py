@@ -1,10 +1,22 @@
 """The exchanges that compressors are made of: each is one collective of all workers."""
 
+import tensorflow as tf
 from tf_gc.ops.library import library
 
 __all__ = ["exchange_all_gather", "exchange_broadcast", "exchange_sum"]
 
 MAX_BYTES = (1 << 31) - 1
+
+
+def with_carried(op, *arguments, carried, **attributes):
+    """Calls the op of an exchange that carries a float32 vector, or None for nothing.
+
+    Returns:
+      The op's result; a named tuple of it and `carried_sum` where something is carried.
+    """
+    vector = tf.zeros([0]) if carried is None else carried
+    results = op(*arguments, carried=vector, **attributes)
+    return results[0] if carried is None else results
 
 
 def exchange_sum(
@@ -15,6 +27,7 @@ def exchange_sum(
     topology="sharded",
     rows=1,
     timeout_seconds=0.0,
+    carried=None,
     name=None,
 ):
     """Adds up a vector over the workers of a group, uncompressed.
@@ -34,21 +47,26 @@ def exchange_sum(
       rows: int, the rows of the torus, which divide `group_size`; 1 for other
         topologies.
       timeout_seconds: how long to wait for the peers; 0 waits for ever.
+      carried: float32 vector [m], m the same on all workers, whose sums travel in the same
+        messages; None for nothing, which it must be where n is 0.
       name: Name of the op.
 
     Returns:
-      Vector [n] of the same dtype, the same bits on all workers.
+      Vector [n] of the same dtype, the same bits on all workers; with `carried` a named tuple
+      of it and `carried_sum`, the sums of `carried`, float32 [m].
 
     Raises:
-      tf.errors.InvalidArgumentError: `values` is no vector, or `rows` does not
-        make a torus of the workers.
+      tf.errors.InvalidArgumentError: `values` is no vector, `rows` does not
+        make a torus of the workers, or there are no values to carry `carried`.
       tf.errors.UnavailableError: a peer has died.
       tf.errors.DeadlineExceededError: the peers did not come in time.
       tf.errors.DataLossError: the workers have lost step with each other.
     """
-    return library.tf_gc_exchange_sum(
+    return with_carried(
+        library.tf_gc_exchange_sum,
         values,
         bucket,
+        carried=carried,
         group_key=group_key,
         group_size=group_size,
         topology=topology,

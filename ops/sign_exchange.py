@@ -1,5 +1,6 @@
 """The exchanges of signs: Marsit, majority vote and cascading SSDM."""
 
+from tf_gc.ops.exchange import with_carried
 from tf_gc.ops.library import library
 
 __all__ = ["exchange_cascading_sign", "exchange_sign_majority", "exchange_sign_merge"]
@@ -15,6 +16,7 @@ def exchange_sign_merge(
     topology="ring",
     rows=1,
     timeout_seconds=0.0,
+    carried=None,
     name=None,
 ):
     """Merges packed signs of all workers of a group into unbiased ones.
@@ -44,10 +46,12 @@ def exchange_sign_merge(
         and columns).
       rows: int, the rows of the torus, which divide `group_size`; 1 for a ring.
       timeout_seconds: how long to wait for the peers; 0 waits for ever.
+      carried: as that of `exchange_sum`.
       name: Name of the op.
 
     Returns:
-      uint8 vector [ceil(size / 8)], the same bits on all workers.
+      uint8 vector [ceil(size / 8)], the same bits on all workers; with `carried` a named
+      tuple, as `exchange_sum`.
 
     Raises:
       tf.errors.InvalidArgumentError: `packed` has not ceil(size / 8) bytes, `size`
@@ -58,11 +62,13 @@ def exchange_sign_merge(
       tf.errors.DataLossError: a padding bit of `packed` is not 0; a message is
         damaged, or the workers have lost step with each other.
     """
-    return library.tf_gc_exchange_sign_merge(
+    return with_carried(
+        library.tf_gc_exchange_sign_merge,
         packed,
         size,
         seed,
         bucket,
+        carried=carried,
         group_key=group_key,
         group_size=group_size,
         topology=topology,
@@ -73,7 +79,7 @@ def exchange_sign_merge(
 
 
 def exchange_sign_majority(
-    packed, size, bucket, group_key, group_size, timeout_seconds=0.0, name=None
+    packed, size, bucket, group_key, group_size, timeout_seconds=0.0, carried=None, name=None
 ):
     """Gives every worker of a group the majority of the workers' signs.
 
@@ -90,10 +96,12 @@ def exchange_sign_majority(
       group_key: int, the key of the group of devices that take part.
       group_size: int, the number of devices in the group, at most 65535.
       timeout_seconds: how long to wait for the peers; 0 waits for ever.
+      carried: as that of `exchange_sum`.
       name: Name of the op.
 
     Returns:
-      uint8 vector [ceil(size / 8)], the same bits on all workers.
+      uint8 vector [ceil(size / 8)], the same bits on all workers; with `carried` a named
+      tuple, as `exchange_sum`.
 
     Raises:
       tf.errors.InvalidArgumentError: `packed` has not ceil(size / 8) bytes,
@@ -104,10 +112,12 @@ def exchange_sign_majority(
       tf.errors.DataLossError: a padding bit of `packed` is not 0; a message is
         damaged, or the workers have lost step with each other.
     """
-    return library.tf_gc_exchange_sign_majority(
+    return with_carried(
+        library.tf_gc_exchange_sign_majority,
         packed,
         size,
         bucket,
+        carried=carried,
         group_key=group_key,
         group_size=group_size,
         timeout_seconds=timeout_seconds,
@@ -116,7 +126,7 @@ def exchange_sign_majority(
 
 
 def exchange_cascading_sign(
-    values, seed, bucket, group_key, group_size, timeout_seconds=0.0, name=None
+    values, seed, bucket, group_key, group_size, timeout_seconds=0.0, carried=None, name=None
 ):
     """Adds up a vector over the workers of a group by cascading SSDM.
 
@@ -141,11 +151,13 @@ def exchange_cascading_sign(
       group_key: int, the key of the group of devices that take part.
       group_size: int, the number of devices in the group.
       timeout_seconds: how long to wait for the peers; 0 waits for ever.
+      carried: as that of `exchange_sum`.
       name: Name of the op.
 
     Returns:
       float32 vector [n], the same bits on all workers: in each piece plus or
-      minus its norm, 0 if that is 0, and NaN if it overflows.
+      minus its norm, 0 if that is 0, and NaN if it overflows. With `carried` a named tuple,
+      as `exchange_sum`.
 
     Raises:
       tf.errors.InvalidArgumentError: `values` is no vector, or `seed` has another
@@ -155,10 +167,12 @@ def exchange_cascading_sign(
       tf.errors.DataLossError: a message is damaged, or the workers have lost
         step with each other.
     """
-    return library.tf_gc_exchange_cascading_sign(
+    return with_carried(
+        library.tf_gc_exchange_cascading_sign,
         values,
         seed,
         bucket,
+        carried=carried,
         group_key=group_key,
         group_size=group_size,
         timeout_seconds=timeout_seconds,

@@ -113,14 +113,14 @@ class PredictTest(parameterized.TestCase):
         ("THC", "ring", 4, 7, 1e5 / 4 * (4 + 5 * 8)),
         ("THC", "ring", 2, 3, 1e5 / 2 * (4 + 8)),
         # One step of 100 has 32 bits.
-        ("Marsit", "ring", 4, 7, 1e5 * 1.5 * 1.31),
-        ("Marsit", "torus", 6, 7, 1e5 * 5 / 3 * 1.31),
+        ("Marsit", "ring", 4, 6, 1e5 * 1.5 * 1.31),
+        ("Marsit", "torus", 6, 6, 1e5 * 5 / 3 * 1.31),
         # At a ratio of 1 / 8 an index takes 2 + 3 bits; one broadcast of 2 hops.
-        ("AR-Topk", "ring", 4, 9, 1e5 / 8 * (2 * 5 + 1.5 * 32)),
-        ("AR-Topk", "tree", 4, 7, 1e5 / 8 * (2 * 5 + 4 * 32)),
-        ("AR-Topk", "sharded", 4, 5, 1e5 / 8 * (2 * 5 + 1.5 * 32)),
-        ("ScaleCom", "sharded", 4, 5, 1e5 / 8 * (2 * 5 + 1.5 * 32)),
-        ("top-k", "all-gather", 4, 2, 1e5 / 8 * 3 * (5 + 32)),
+        ("AR-Topk", "ring", 4, 8, 1e5 / 8 * (2 * 5 + 1.5 * 32)),
+        ("AR-Topk", "tree", 4, 6, 1e5 / 8 * (2 * 5 + 4 * 32)),
+        ("AR-Topk", "sharded", 4, 4, 1e5 / 8 * (2 * 5 + 1.5 * 32)),
+        ("ScaleCom", "sharded", 4, 4, 1e5 / 8 * (2 * 5 + 1.5 * 32)),
+        ("top-k", "all-gather", 4, 1, 1e5 / 8 * 3 * (5 + 32)),
     )
     def test_latencies_and_bytes_by_hand(self, system, collective, workers, latencies, size):
         network = adaptive.Network(latency=1e-3, bandwidth=8e6)

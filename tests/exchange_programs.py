@@ -4,6 +4,7 @@ Every function runs in all workers at the same time, and returns plain values.
 """
 
 import ctypes
+import functools
 import itertools
 import pathlib
 import resource
@@ -71,6 +72,30 @@ def exchange_sum(size, topology, rows, dtype="float32", eager=False):
         eager,
     )
     return total.numpy(), group.traffic()
+
+
+def carried(op, size, carried_size, eager=False, **attributes):
+    """Does an exchange alone, and then with a vector of `carried_size` values that it carries.
+
+    Returns:
+      Of each the result and the bytes sent, and then the sums of what was carried.
+    """
+    group = _Group()
+    values = tf.constant(vector(size, rank()).astype(np.float32))
+    arguments = {
+        "exchange_sum": [values],
+        "exchange_sign_merge": [tf_gc.ops.sign_pack(values), size, [7, 1]],
+        "exchange_sign_majority": [tf_gc.ops.sign_pack(values), size],
+        "exchange_cascading_sign": [values, [7, 1]],
+    }[op]
+    attributes = {**attributes, **group.arguments}
+    exchange = functools.partial(getattr(tf_gc.ops, op), *arguments, **attributes)
+    alone = group.run(exchange, eager)
+    bytes_alone = group.traffic()["shared_bytes_sent"]
+    own = vector(carried_size, rank() + 10).astype(np.float32)
+    together, sums = group.run(lambda: exchange(carried=tf.constant(own)), eager)
+    bytes_together = group.traffic()["shared_bytes_sent"] - bytes_alone
+    return alone.numpy(), bytes_alone, together.numpy(), bytes_together, sums.numpy()
 
 
 def gradients_in_units(row_units, column_units, worker):

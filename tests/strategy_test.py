@@ -197,7 +197,7 @@ class CompanionsTest(parameterized.TestCase):
         (tf_gc.ThreeLC(), 1),
         (tf_gc.ThreeLC(sparsity_multiplier=1.0), 1),
         (tf_gc.THC(), 2),
-        (tf_gc.Auto(systems=(None,)), 4 / 3, 1 / 3),  # the first step looks for residuals
+        (tf_gc.Auto(systems=(None,)), 1, 1 / 3),  # the first step delivers residuals
         (tf_gc.Auto(systems=(tf_gc.ThreeLC(),)), 1),
         (tf_gc.Auto(systems=(tf_gc.THC(),)), 2),
     )
@@ -220,6 +220,33 @@ class CompanionsTest(parameterized.TestCase):
     def test_they_have_an_exchange_of_their_own_with_others(self, compression):
         exact, _ = self._exchanges(compression)
         self.assertEqual(exact, 1)
+
+    @parameterized.parameters(
+        (tf_gc.TopK(0.1), 1),
+        (tf_gc.MSTopK(0.1), 1),
+        (tf_gc.DGC(0.1), 1),
+        (tf_gc.DGC(0.1, clip_norm=1.0), 2),
+        (tf_gc.ARTopK(0.1), 2),  # indices, sums
+        (tf_gc.ARTopK(0.1, "variance", "tree"), 3),  # norms before
+        (tf_gc.ScaleCom(10), 2),
+        (tf_gc.Auto(systems=(tf_gc.ScaleCom(10),)), 2),
+        (tf_gc.RandomK(0.1), 1),
+        (tf_gc.PowerSGD(1), 2),  # both factors
+        (tf_gc.EFSignSGD(), 1),
+        (tf_gc.OneBit(), 1),
+        (tf_gc.QSGD(), 1),
+        (tf_gc.SSDM(), 1),
+        (tf_gc.StochasticTernary(), 1),
+        (tf_gc.Marsit(), 1),
+        (tf_gc.Marsit(0.01, full_precision_every=2), 1),
+        (tf_gc.SignSGD(), 1),
+        (tf_gc.CascadingSSDM(), 1),
+        (tf_gc.Int8(), 2),  # scales before
+    )
+    def test_what_workers_agree_in_travels_with_other_messages(self, compression, exchanges):
+        for workers in 2, 3:
+            _, of_matrices = self._exchanges(compression, workers)
+            self.assertEqual(of_matrices, [exchanges])
 
 
 class TrafficTest(parameterized.TestCase):

@@ -64,6 +64,56 @@ class Companions:
     exchange: "Exchange"
 
 
+class Agreement:
+    """What workers tell each other of their values in a step, in one of its messages.
+
+    Attributes:
+      known: `Exchange.finite` and `Exchange.statistics`, once a message has carried it. Else None.
+    """
+
+    def __init__(self, finite: tf.Tensor, statistics: tf.Tensor | None = None):
+        """
+        Args:
+          finite: bool [variables], whether this worker's values are finite.
+          statistics: float32 tensor of a known shape, the same on all workers; None for none.
+        """
+        self._finite = finite
+        self._statistics = tf.zeros([0]) if statistics is None else statistics
+        self.known = None
+
+    def to_bytes(self) -> tf.Tensor:
+        """Returns what this worker tells: packed flags, and its statistics, a uint8 vector."""
+        flags = ops.sign_pack(tf.where(self._finite, 1.0, -1.0))
+        return tf.concat([flags, to_bytes(self._statistics)], 0)
+
+    def take_bytes(self, messages: tf.Tensor) -> tf.Tensor:
+        """Takes it from all workers' messages, uint8 [N, bytes], which begin with it.
+
+        Returns:
+          Their rest, uint8 [N, bytes].
+        """
+        workers, variables = messages.shape[0], self._finite.shape[0]
+        shape = self._statistics.shape
+        sizes = [-(-variables // 8), 4 * shape.num_elements(), -1]
+        flags, statistics, rest = tf.split(messages, sizes, axis=1)
+        signs = ops.sign_unpack(tf.reshape(flags, [-1]), workers * sizes[0] * 8)
+        everywhere = tf.reduce_all(tf.reshape(signs > 0, [workers, -1]), axis=0)
+        statistics = from_bytes(tf.reshape(statistics, [-1]), tf.float32, [workers, *shape])
+        self.known = everywhere[:variables], statistics
+        return rest
+
+    def to_summands(self) -> tf.Tensor:
+        """Returns what this worker tells, 1 for what is not finite, as a float32 vector."""
+        flags = tf.where(self._finite, 0.0, 1.0)
+        return tf.concat([flags, tf.reshape(self._statistics, [-1])], 0)
+
+    def take_sums(self, sums: tf.Tensor, workers: int) -> None:
+        """Takes it from the sums of all workers' vectors, of statistics the means."""
+        not_finite, statistics = tf.split(sums, [self._finite.shape[0], -1])
+        means = tf.reshape(statistics / workers, [1, *self._statistics.shape])
+        self.known = tf.equal(not_finite, 0), means
+
+
 @dataclasses.dataclass(frozen=True)
 class Exchange:
     """One bucket of variables in one step, and the ways to exchange data about it.
@@ -91,7 +141,7 @@ class Exchange:
       finite: bool [number of variables], whether a gradient is finite on all
         workers; None for compressors that do this by themselves.
       statistics: float32 [N, ...], the `statistics` of all workers' compressors,
-        by rank.
+        by rank; or [1, ...], their mean, where sums or signs have carried them.
       units: for compressors with units "second_moment", by variable the float32
         [rows + columns] of `ops.second_moment_units`, or [0] for a variable that
         is no matrix; the same on all workers. Else None.
@@ -103,6 +153,8 @@ class Exchange:
       companions: gradients whose sums are returned after the bucket's own, by compressors that
         are known to (`tf_gc.compressors.companions`). Else None.
       turn_counter: makes the variable that `take_turn` counts in, when first called.
+      agreement: what `finite` and `statistics` will follow from, which the next message carries,
+        of `all_gather`, sums or signs; None where they are known, or not needed.
     """
 
     group_key: int
@@ -123,6 +175,7 @@ class Exchange:
     momentum_weight: tf.Tensor | float = 1.0
     companions: Companions | None = None
     turn_counter: Callable[[], tf.Variable] | None = None
+    agreement: Agreement | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -197,9 +250,8 @@ class Exchange:
         Returns:
           tensor of the dtype and shape of `values`.
         """
-        total = ops.exchange_sum(
-            tf.reshape(values, [-1]), topology=topology, rows=rows, **self.arguments
-        )
+        flat = tf.reshape(values, [-1])
+        total = self._carry(ops.exchange_sum, flat, topology=topology, rows=rows)
         return tf.reshape(total, tf.shape(values))
 
     def lane_sum(
@@ -252,8 +304,8 @@ class Exchange:
         Returns:
           uint8 [ceil(size / 8)].
         """
-        return ops.exchange_sign_merge(
-            packed, size, seed, topology=topology, rows=rows, **self.arguments
+        return self._carry(
+            ops.exchange_sign_merge, packed, size, seed, topology=topology, rows=rows
         )
 
     def sign_majority(self, packed: tf.Tensor, size: int) -> tf.Tensor:
@@ -266,7 +318,7 @@ class Exchange:
         Returns:
           uint8 [ceil(size / 8)].
         """
-        return ops.exchange_sign_majority(packed, size, **self.arguments)
+        return self._carry(ops.exchange_sign_majority, packed, size)
 
     def cascading_sign(self, values: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Adds up vectors around a ring, cut to stochastic signs at every hop.
@@ -278,7 +330,7 @@ class Exchange:
         Returns:
           float32 [n], the same on all workers.
         """
-        return ops.exchange_cascading_sign(values, seed, **self.arguments)
+        return self._carry(ops.exchange_cascading_sign, values, seed)
 
     def all_gather(self, values: tf.Tensor) -> tf.Tensor:
         """Returns the workers' tensors of one shape, stacked in the order of ranks.
@@ -290,11 +342,15 @@ class Exchange:
           [N, *shape], of its dtype. Where sizes differ after all, the step is an
           `InvalidArgumentError`.
         """
-        own = to_bytes(values)
+        own, carried = to_bytes(values), self._open_agreement
+        if carried is not None:
+            own = tf.concat([carried.to_bytes(), own], 0)
         data, sizes = self._all_gather_bytes(own, own.shape[0])
         are_equal = tf.reduce_all(sizes == tf.size(own, sizes.dtype))
         message = "sizes: a worker has sent more bytes, or fewer; those of all ranks are"
         data = received(data, are_equal, message, sizes)
+        if carried is not None:
+            data = tf.reshape(carried.take_bytes(tf.reshape(data, [self.workers, -1])), [-1])
         return from_bytes(data, values.dtype, tf.concat([[self.workers], tf.shape(values)], 0))
 
     def all_gather_unequal(self, values: tf.Tensor) -> tf.RaggedTensor:
@@ -347,8 +403,35 @@ class Exchange:
         Args:
           total: float32 [n], or slices of it, the sum of what is delivered.
         """
-        finite = self.finite & ops.all_finite(total, self.sizes)
-        return dataclasses.replace(self, finite=finite)
+        agreed = self.agreed()
+        finite = agreed.finite & ops.all_finite(total, self.sizes)
+        return dataclasses.replace(agreed, finite=finite)
+
+    def agreed(self) -> "Exchange":
+        """Returns the exchange with `finite` and `statistics`, which take a message of their own
+        unless one has carried them."""
+        if self.agreement is None:
+            return self
+        if self.agreement.known is None:
+            self.all_gather(tf.zeros([0], tf.uint8))
+        finite, statistics = self.agreement.known
+        return dataclasses.replace(self, finite=finite, statistics=statistics, agreement=None)
+
+    @property
+    def _open_agreement(self):
+        """The agreement that the next message carries, or None."""
+        is_open = self.agreement is not None and self.agreement.known is None
+        return self.agreement if is_open else None
+
+    def _carry(self, exchange, *values, **attributes):
+        """Calls the op of an exchange; with it travels what is to be agreed in."""
+        carried = self._open_agreement
+        if carried is None or self.size == 0:
+            return exchange(*values, **attributes, **self.arguments)
+        own = carried.to_summands()
+        result, sums = exchange(*values, **attributes, carried=own, **self.arguments)
+        carried.take_sums(sums, self.workers)
+        return result
 
     def _all_gather_bytes(self, data, max_bytes=None):
         if max_bytes is None:

@@ -37,7 +37,7 @@ class ExchangeSumOp : public HopOp {
     const Exact<T> vector = {values.flat<T>().data(),
                              sum->template flat<T>().data()};
     ExactHop hop({vector});
-    return AllReduce(values.NumElements(), &hop, session);
+    return AllReduceAndCarry(context, values.NumElements(), &hop, session);
   }
 };
 

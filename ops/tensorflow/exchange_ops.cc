@@ -16,7 +16,7 @@ absl::Status ExchangeSumShape(InferenceContext* c) {
   ShapeHandle values;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &values));
   c->set_output(0, values);
-  return absl::OkStatus();
+  return SetCarriedShape(c);
 }
 
 absl::Status ExchangeAllGatherShape(InferenceContext* c) {
@@ -43,7 +43,9 @@ TF_GC_TOPOLOGY_EXCHANGE_OP("TfGc>ExchangeSum", "sharded")
     .Attr("T: {float, half, bfloat16}")
     .Input("values: T")
     .Input("bucket: resource")
+    .Input("carried: float")
     .Output("sum: T")
+    .Output("carried_sum: float")
     .SetShapeFn(ExchangeSumShape)
     .Doc(R"(
 Adds up a vector over the workers of a group, uncompressed.
@@ -53,7 +55,10 @@ workers get the same bits.
 
 values: Vector of the same size on all workers.
 bucket: Handle from Bucket.
+carried: Vector of the same size on all workers, which travels in the same
+  messages; empty where there are no values.
 sum: Vector of that size, the sum over the workers.
+carried_sum: The sum of the carried vectors over the workers.
 group_key: Key of the group of devices that take part.
 group_size: Number of devices in the group.
 topology: sharded, ring, tree or torus; the same on all workers.

@@ -3,7 +3,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "ops/collectives/all_reduce.h"
+#include "ops/collectives/exact_hop.h"
+#include "ops/collectives/joint_hop.h"
+#include "ops/tensorflow/inputs.h"
 
 namespace tf_gc {
 
@@ -24,6 +28,30 @@ absl::Status HopOp::AllReduce(int64_t values, Hop* hop,
       {values}, topology_.value_or(Topology{hop->topologies().front()}),
       *session, hop, &traffic));
   session->traffic.shared_bytes_sent += traffic[0].bytes;
+  return absl::OkStatus();
+}
+
+absl::Status HopOp::AllReduceAndCarry(tensorflow::OpKernelContext* context,
+                                      int64_t values, Hop* hop,
+                                      Session* session) const {
+  const tensorflow::Tensor* carried;
+  TF_RETURN_IF_ERROR(context->input("carried", &carried));
+  TF_RETURN_IF_ERROR(CheckVector(*carried, "carried"));
+  tensorflow::Tensor* sum;
+  TF_RETURN_IF_ERROR(
+      context->allocate_output("carried_sum", carried->shape(), &sum));
+  const int64_t size = carried->NumElements();
+  if (size == 0) return AllReduce(values, hop, session);
+  if (values == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "carried must be empty, as there is nothing to carry it, got ", size,
+        " values"));
+  }
+  JointHop joint(
+      {Exact<float>{carried->flat<float>().data(), sum->flat<float>().data()}},
+      {size});
+  TF_RETURN_IF_ERROR(AllReduce(values, joint.With(hop), session));
+  session->traffic.shared_bytes_sent += joint.traffic()[0].bytes;
   return absl::OkStatus();
 }
 

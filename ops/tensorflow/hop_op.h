@@ -22,6 +22,11 @@ class HopOp : public ExchangeOp {
   // All-reduces a vector of `values` values, on the topology of the attributes
   // `topology` and `rows`, or on the hop's first if the op has none.
   absl::Status AllReduce(int64_t values, Hop* hop, Session* session) const;
+  // The same, with the few values of the input `carried` in the vector's
+  // messages. Their sums are the output `carried_sum`.
+  absl::Status AllReduceAndCarry(tensorflow::OpKernelContext* context,
+                                 int64_t values, Hop* hop,
+                                 Session* session) const;
 
   // That of the attributes, which the op must have.
   const Topology& topology() const { return *topology_; }

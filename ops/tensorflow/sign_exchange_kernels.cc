@@ -34,7 +34,7 @@ class ExchangeSignMergeOp : public HopOp {
     Tensor* merged;
     TF_RETURN_IF_ERROR(context->allocate_output(0, packed.shape(), &merged));
     SignMergeHop hop(BytesOf(packed), seed, merged->flat<uint8_t>().data());
-    return AllReduce(n, &hop, session);
+    return AllReduceAndCarry(context, n, &hop, session);
   }
 };
 
@@ -56,7 +56,7 @@ class ExchangeSignMajorityOp : public HopOp {
     Tensor* majority;
     TF_RETURN_IF_ERROR(context->allocate_output(0, packed.shape(), &majority));
     SignMajorityHop hop(BytesOf(packed), majority->flat<uint8_t>().data());
-    return AllReduce(n, &hop, session);
+    return AllReduceAndCarry(context, n, &hop, session);
   }
 };
 
@@ -75,7 +75,7 @@ class ExchangeCascadingSignOp : public HopOp {
         {0}, 0, values.shape(), &sum));
     CascadingSignHop hop(values.flat<float>().data(), seed,
                          sum->flat<float>().data());
-    return AllReduce(values.NumElements(), &hop, session);
+    return AllReduceAndCarry(context, values.NumElements(), &hop, session);
   }
 };
 

@@ -21,7 +21,7 @@ absl::Status ExchangeSignMajorityShape(InferenceContext* c) {
   c->set_output(
       0, c->Vector(c->ValueKnown(size) ? kernels::SignPackedSize(c->Value(size))
                                        : InferenceContext::kUnknownDim));
-  return absl::OkStatus();
+  return SetCarriedShape(c);
 }
 
 absl::Status ExchangeSignMergeShape(InferenceContext* c) {
@@ -34,7 +34,7 @@ absl::Status ExchangeCascadingSignShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &values));
   TF_RETURN_IF_ERROR(CheckSeedShape(c, 1));
   c->set_output(0, values);
-  return absl::OkStatus();
+  return SetCarriedShape(c);
 }
 
 }  // namespace
@@ -46,7 +46,9 @@ TF_GC_TOPOLOGY_EXCHANGE_OP("TfGc>ExchangeSignMerge", "ring")
     .Input("size: Tsize")
     .Input("seed: Tseed")
     .Input("bucket: resource")
+    .Input("carried: float")
     .Output("merged: uint8")
+    .Output("carried_sum: float")
     .SetShapeFn(ExchangeSignMergeShape)
     .Doc(R"doc(
 Merges packed signs of all workers of a group into unbiased ones, with one bit
@@ -60,7 +62,10 @@ size: The number of values, a scalar; the same on all workers.
 seed: The key of the Philox generator, a scalar, or a vector of two: key and
   stream; the same on all workers.
 bucket: Handle from Bucket.
+carried: Vector of the same size on all workers, which travels in the same
+  messages; empty where there are no values.
 merged: A vector of as many bytes, with padding bits of 0.
+carried_sum: The sum of the carried vectors over the workers.
 group_key: Key of the group of devices that take part.
 group_size: Number of devices in the group.
 topology: ring or torus; the same on all workers.
@@ -73,7 +78,9 @@ TF_GC_EXCHANGE_OP("TfGc>ExchangeSignMajority")
     .Input("packed: uint8")
     .Input("size: Tsize")
     .Input("bucket: resource")
+    .Input("carried: float")
     .Output("majority: uint8")
+    .Output("carried_sum: float")
     .SetShapeFn(ExchangeSignMajorityShape)
     .Doc(R"doc(
 Gives every worker of a group the majority of the workers' signs.
@@ -84,8 +91,11 @@ and one comes down.
 packed: A vector of the ceil(size / 8) bytes that SignPack gives.
 size: The number of values, a scalar; the same on all workers.
 bucket: Handle from Bucket.
+carried: Vector of the same size on all workers, which travels in the same
+  messages; empty where there are no values.
 majority: A vector of as many bytes: the bit is 1 where at least half of the
   workers have 1, and padding bits are 0.
+carried_sum: The sum of the carried vectors over the workers.
 group_key: Key of the group of devices that take part.
 group_size: Number of devices in the group, at most 65535.
 timeout_seconds: DeadlineExceeded after so long without the peers; 0 waits.
@@ -96,7 +106,9 @@ TF_GC_EXCHANGE_OP("TfGc>ExchangeCascadingSign")
     .Input("values: float")
     .Input("seed: Tseed")
     .Input("bucket: resource")
+    .Input("carried: float")
     .Output("sum: float")
+    .Output("carried_sum: float")
     .SetShapeFn(ExchangeCascadingSignShape)
     .Doc(R"doc(
 Adds up a vector over the workers of a group by cascading SSDM: every hop of the
@@ -110,7 +122,10 @@ values: Vector of the same size on all workers, of finite values.
 seed: The key of the Philox generator, a scalar, or a vector of two: key and
   stream; the same on all workers.
 bucket: Handle from Bucket.
+carried: Vector of the same size on all workers, which travels in the same
+  messages; empty where there are no values.
 sum: Vector of that size; NaN in a piece whose norm overflows.
+carried_sum: The sum of the carried vectors over the workers.
 group_key: Key of the group of devices that take part.
 group_size: Number of devices in the group.
 timeout_seconds: DeadlineExceeded after so long without the peers; 0 waits.

@@ -215,8 +215,8 @@ def predict(
     return sorted(predictions, key=lambda prediction: prediction.seconds)
 
 
-# What workers agree on before a composed system's exchange: a message of a few bytes.
-_AGREEMENT = Cost(1, 0)
+# THC's norms, which workers agree on before its exchange: a message of a few bytes.
+_NORMS = Cost(1, 0)
 # Of Marsit's steps, one of so many is exact.
 _FULL_PRECISION_EVERY = 100
 
@@ -242,9 +242,12 @@ def _costs(values, workers, ratio, bits, rows):
     lanes = size(max(8, (15 * workers).bit_length()))  # THC(): 4 bits, table up to 15
     selected, indices = ratio * exact, ratio * size(_bits_of_index(ratio))
     choice = broadcast(indices, workers)
-    composed = {
-        ("THC", "sharded"): sharded(size(4), lanes, workers),
-        ("THC", "ring"): lanes_ring(size(4), lanes, workers),
+    return {
+        ("uncompressed", "sharded"): sharded(exact, exact, workers),
+        ("uncompressed", "ring"): ring(exact, workers),
+        ("3LC", "sharded"): sharded(size(bits[0]), size(bits[1]), workers),
+        ("THC", "sharded"): _NORMS + sharded(size(4), lanes, workers),
+        ("THC", "ring"): _NORMS + lanes_ring(size(4), lanes, workers),
         ("Marsit", "ring"): ring(signs, workers),
         ("Marsit", "torus"): torus(signs, rows, workers // rows),
         ("AR-Topk", "ring"): choice + ring(selected, workers),
@@ -252,10 +255,4 @@ def _costs(values, workers, ratio, bits, rows):
         ("AR-Topk", "sharded"): choice + sharded(selected, selected, workers),
         ("ScaleCom", "sharded"): choice + sharded(selected, selected, workers),
         ("top-k", "all-gather"): all_to_all(indices + selected, workers),
-    }
-    return {
-        ("uncompressed", "sharded"): sharded(exact, exact, workers),
-        ("uncompressed", "ring"): ring(exact, workers),
-        ("3LC", "sharded"): sharded(size(bits[0]), size(bits[1]), workers),
-        **{name: _AGREEMENT + cost for name, cost in composed.items()},
     }

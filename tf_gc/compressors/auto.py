@@ -142,6 +142,8 @@ class AnyRatio(ARTopK):
 class _Remainder(FusedCompressor):
     """Sums of all that there is, residuals too: the first uncompressed step."""
 
+    carries_agreement = True
+
     def reduce(self, values, exchange):
         total = exchange.sum(values)
         exchange.choice.note_clean(tf.reduce_all(exchange.after(total).finite))

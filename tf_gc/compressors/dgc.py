@@ -68,6 +68,10 @@ class DGC(FusedCompressor):
             checks.number("clip_norm", self.clip_norm, "None, or greater than 0", lambda n: n > 0)
 
     @property
+    def carries_agreement(self):
+        return self.clip_norm is None  # which counts finite gradients alone
+
+    @property
     def whole_model(self):
         return self.clip_norm is not None
 

@@ -40,6 +40,7 @@ class EFSignSGD(FusedCompressor):
     units: Literal["auto", "gradient", "second_moment"] = "auto"
     prediction: float | Literal["auto"] = "auto"
 
+    carries_agreement = True
     shares_second_moment = True
 
     def reduce(self, values, exchange):

@@ -2,13 +2,14 @@
 
 import abc
 import dataclasses
+from typing import ClassVar
 
 import tensorflow as tf
 
 from tf_gc import checks, ops
 from tf_gc.branches import cond
 from tf_gc.compressors.compressor import Compressor
-from tf_gc.exchange import Exchange, from_bytes, to_bytes
+from tf_gc.exchange import Agreement, Exchange
 
 __all__ = ["FusedCompressor"]
 
@@ -25,6 +26,10 @@ class FusedCompressor(Compressor):
     changes its slots.
 
     Attributes:
+      carries_agreement: whether what workers tell each other travels with the first message of
+        `reduce`, of `all_gather`, `sum`, `sign_merge`, `sign_majority` or `cascading_sign`, and
+        takes none of its own. That must be outside of all control flow. What is agreed in,
+        `exchange.agreed()` has after it. But for `all_gather`, `statistics` are means then.
       prediction: beta, in [0, 1), of a compressor that has it as a hyper-parameter:
         what was compressed in the last step, with the sum S over N workers, is
         expected to come again in part, and the change is delivered,
@@ -41,6 +46,7 @@ class FusedCompressor(Compressor):
         first one.
     """
 
+    carries_agreement: ClassVar[bool] = False
     # Not annotated, as `units`.
     prediction = 0.0
 
@@ -68,7 +74,8 @@ class FusedCompressor(Compressor):
     def statistics(self, values: tf.Tensor, exchange: Exchange) -> tf.Tensor | None:
         """Returns what `reduce` needs to know of every worker, such as a norm, or None.
 
-        It travels with the flags of finite gradients, before anything else.
+        It travels with the flags of finite gradients, before anything else, or
+        (`carries_agreement`) with the first message.
 
         Args:
           values: float32 [n], as in `reduce`.
@@ -117,8 +124,12 @@ class FusedCompressor(Compressor):
             beta = tf.where(begins, 0.0, self.prediction)
             predicted = beta * exchange.read("delivered")
             values += predicted
-        exchange = _agree(finite, self.statistics(values, exchange), exchange)
+        agreement = Agreement(finite, self.statistics(values, exchange))
+        exchange = dataclasses.replace(exchange, agreement=agreement)
+        if not self.carries_agreement:
+            exchange = exchange.agreed()
         total, residual = self.reduce(values, exchange)
+        exchange = exchange.agreed()
         dtype = gradients[0].dtype
         if isinstance(total, tf.IndexedSlices) and (self.predicts or dtype != tf.float32):
             total = ops.scatter(total.indices, total.values, exchange.size)
@@ -160,21 +171,3 @@ def _lost_by_rounding(total, divisor, dtype):
     """
     rounded = divisor * tf.cast(tf.cast(total / divisor, dtype), tf.float32)
     return tf.where(tf.math.is_finite(rounded), total - rounded, 0.0)
-
-
-def _agree(finite, statistics, exchange):
-    """Returns the exchange with what all workers say of their values, in one message each."""
-    flags = ops.sign_pack(tf.where(finite, 1.0, -1.0))
-    statistics = tf.zeros([0]) if statistics is None else statistics
-    shape = [exchange.workers, *statistics.shape]
-    messages = exchange.all_gather(tf.concat([flags, to_bytes(statistics)], 0))
-    variables = len(exchange.sizes)
-    size = -(-variables // 8)
-    flags, others = tf.split(messages, [size, -1], axis=1)
-    signs = ops.sign_unpack(tf.reshape(flags, [-1]), exchange.workers * size * 8)
-    everywhere = tf.reduce_all(tf.reshape(signs > 0, [exchange.workers, -1]), axis=0)
-    return dataclasses.replace(
-        exchange,
-        finite=everywhere[:variables],
-        statistics=from_bytes(others, tf.float32, shape),
-    )

@@ -69,6 +69,7 @@ class Marsit(FusedCompressor):
     mean_multiplier: float | Literal["auto"] = "auto"
     prediction: float | Literal["auto"] = "auto"
 
+    carries_agreement = True
     shares_second_moment = True
 
     def __post_init__(self):
@@ -96,20 +97,20 @@ class Marsit(FusedCompressor):
     def statistics(self, values, exchange):
         return scales.step_size_statistics(self.global_step_size, values, exchange)
 
-    def reduce(self, values, exchange):
+    def all_reduce(self, gradients, exchange):
+        def reduce_signs():
+            return super(Marsit, self).all_reduce(gradients, exchange)
+
         if self.full_precision_every == 0:
-            return self._signs(values, exchange)
+            return reduce_signs()
+        exact = _FullPrecision(self.topology, self.rows, self.prediction)
         return tf.cond(
             exchange.step % self.full_precision_every == 0,
-            lambda: self._full_precision(values, exchange),
-            lambda: self._signs(values, exchange),
+            lambda: exact.all_reduce(gradients, exchange),
+            reduce_signs,
         )
 
-    def _full_precision(self, values, exchange):
-        total = exchange.sum(values, self.topology, self.rows)
-        return total, tf.zeros_like(values)
-
-    def _signs(self, values, exchange):
+    def reduce(self, values, exchange):
         merged = exchange.sign_merge(
             ops.sign_pack(values),
             exchange.size,
@@ -117,7 +118,21 @@ class Marsit(FusedCompressor):
             self.topology,
             self.rows,
         )
-        share = scales.step_size(self.global_step_size, exchange)
+        share = scales.step_size(self.global_step_size, exchange.agreed())
         if self.global_step_size == "mean_abs":
             share *= self._mean_multiplier
         return ops.apply_signs(merged, share, values, exchange.sizes, exchange.workers)
+
+
+@dataclasses.dataclass(frozen=True)
+class _FullPrecision(FusedCompressor):
+    """Sums of all that there is, residuals too."""
+
+    topology: str
+    rows: int
+    prediction: float | str
+
+    carries_agreement = True
+
+    def reduce(self, values, exchange):
+        return exchange.sum(values, self.topology, self.rows), tf.zeros_like(values)

@@ -45,6 +45,7 @@ class MSTopK(FusedCompressor):
 
     whole_model = True
 
+    carries_agreement = True
     shares_second_moment = True
     uses_first_moment = True
 

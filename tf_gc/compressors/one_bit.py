@@ -27,6 +27,7 @@ class OneBit(FusedCompressor):
     delivers later what is missing. Every worker sends its bits to all others.
     """
 
+    carries_agreement = True
     shares_second_moment = True
 
     def reduce(self, values, exchange):

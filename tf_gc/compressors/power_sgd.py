@@ -46,6 +46,8 @@ class PowerSGD(FusedCompressor):
     rank: int = 2
     seed: int = 0
 
+    carries_agreement = True
+
     def __post_init__(self):
         super().__post_init__()
         checks.integer("rank", self.rank, 1)

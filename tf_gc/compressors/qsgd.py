@@ -50,6 +50,7 @@ class QSGD(FusedCompressor):
     norm: Literal["l2", "max"] = "l2"
     seed: int = 0
 
+    carries_agreement: ClassVar[bool] = True
     uses_residual: ClassVar[bool] = False
 
     def __post_init__(self):

@@ -38,6 +38,8 @@ class RandomK(FusedCompressor):
     error_feedback: bool = True
     seed: int = 0
 
+    carries_agreement = True
+
     def __post_init__(self):
         super().__post_init__()
         sparse.check_ratio(self.ratio)

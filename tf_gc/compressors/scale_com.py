@@ -53,6 +53,7 @@ class ScaleCom(FusedCompressor):
     overshoot: float = 0.0
     strided: bool = False
 
+    carries_agreement = True
     shares_second_moment = True
     uses_first_moment = True
 

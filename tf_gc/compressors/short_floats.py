@@ -15,6 +15,7 @@ __all__ = ["BFloat16", "Float16"]
 class _ShortFloats(FusedCompressor):
     """Values are rounded to a shorter type, and added in it."""
 
+    carries_agreement: ClassVar[bool] = True
     uses_residual: ClassVar[bool] = False
     dtype: ClassVar[tf.DType]
 

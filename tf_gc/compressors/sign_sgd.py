@@ -35,6 +35,7 @@ class SignSGD(FusedCompressor):
 
     step_size: schedules.Hyperparameter | Literal["mean_abs"] = "mean_abs"
 
+    carries_agreement: ClassVar[bool] = True
     uses_residual: ClassVar[bool] = False
 
     shares_second_moment = True
@@ -48,5 +49,5 @@ class SignSGD(FusedCompressor):
 
     def reduce(self, values, exchange):
         majority = exchange.sign_majority(ops.sign_pack(values), exchange.size)
-        share = scales.spread(scales.step_size(self.step_size, exchange), exchange)
+        share = scales.spread(scales.step_size(self.step_size, exchange.agreed()), exchange)
         return exchange.workers * share * ops.sign_unpack(majority, exchange.size), None

@@ -32,6 +32,7 @@ class SSDM(FusedCompressor):
 
     seed: int = 0
 
+    carries_agreement: ClassVar[bool] = True
     uses_residual: ClassVar[bool] = False
 
     def reduce(self, values, exchange):
@@ -66,6 +67,7 @@ class CascadingSSDM(FusedCompressor):
 
     seed: int = 0
 
+    carries_agreement: ClassVar[bool] = True
     uses_residual: ClassVar[bool] = False
 
     def reduce(self, values, exchange):

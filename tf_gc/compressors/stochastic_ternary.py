@@ -33,6 +33,7 @@ class StochasticTernary(FusedCompressor):
 
     seed: int = 0
 
+    carries_agreement: ClassVar[bool] = True
     uses_residual: ClassVar[bool] = False
 
     def reduce(self, values, exchange):

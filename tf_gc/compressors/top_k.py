@@ -44,6 +44,7 @@ class TopK(FusedCompressor):
     units: Literal["gradient", "second_moment"] = "gradient"
     overshoot: float = 0.0
 
+    carries_agreement = True
     shares_second_moment = True
     uses_first_moment = True
 
