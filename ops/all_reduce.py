@@ -302,7 +302,8 @@ def thc_all_reduce(
       bucket: handle from `bucket`.
       group_key: int, the key of the group of devices that take part.
       group_size: int, the number of devices in the group.
-      units: list of float32 vectors, as for `three_lc_all_reduce`; None for none.
+      units: list of float32 vectors, as for `three_lc_all_reduce`; None for none. Those
+        of rows, and of columns, count as at least a tenth of their root mean square.
       unit_rows: list of ints, the numbers of rows, which do not count without units.
       nearest: bool, how values are rounded, as in `thc_quantize`.
       reduce_op: "SUM", or "MEAN" to divide the sums by `group_size`.

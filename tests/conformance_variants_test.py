@@ -29,7 +29,10 @@ class SystemVariantsTest(tf_gc.testing.CompressorConformance):
         "THC, ring": Case(compressor=tf_gc.THC(granularity=30, topology="ring"), workers=(2, 3)),
         "UniformTHC": tf_gc.UniformTHC(bits=8),
         "UniformTHC, ring": tf_gc.UniformTHC(topology="ring"),
-        "Auto, of AR-Topk": tf_gc.Auto(systems=(), ratios=(0.1,)),
+        # Whose turn it is to select depends on how many buckets there are, which differs.
+        "Auto, of AR-Topk": Case(
+            compressor=tf_gc.Auto(systems=(), ratios=(0.1,)), scales_with_mean=False
+        ),
         "Marsit, fixed": Case(
             compressor=tf_gc.Marsit(global_step_size=0.01, full_precision_every=0),
             keeps_zeros=False,

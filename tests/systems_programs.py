@@ -155,6 +155,21 @@ def of_a_late_variable(compressor, shape, steps, late):
     return np.split(np.stack(delivered), 2, axis=1)[0]  # the last variable is first in a bucket
 
 
+def row_comes_late(compressor, shape, steps):
+    """Reduces Gaussian values, with zeros in row 0 but for the last step.
+
+    Returns:
+      This worker's residual after it, of `shape`.
+    """
+    reducer = Reducer(compressor, [shape])
+    for step in range(steps):
+        values = np.random.default_rng([step, rank()]).standard_normal(shape, np.float32)
+        if step < steps - 1:
+            values[0] = 0
+        reducer([values])
+    return reducer.residual().reshape(shape)
+
+
 def second_moments(compressor, shape, count):
     """Returns what units come from after each step, the weight last, and the squares of each."""
     reduce = Reducer(compressor, [shape])

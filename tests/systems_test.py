@@ -121,6 +121,11 @@ class UnitsTest(parameterized.TestCase):
             of_rows = slots[step][: shape[0]]
             self.assertAlmostEqual(float(of_rows.mean()) / mean, 1, delta=0.01)  # bfloat16
 
+    def test_a_row_that_comes_late_spoils_no_others_of_its_block(self):
+        compressor = tf_gc.THC(units="second_moment", rounding="nearest")
+        for residual in shared_cluster(2).run(programs.row_comes_late, compressor, (48, 64), 20):
+            self.assertLess(np.abs(residual[1:]).mean(), 0.2)
+
 
 class TurnsTest(parameterized.TestCase):
     @some_of_product(

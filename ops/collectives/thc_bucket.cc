@@ -27,7 +27,19 @@ constexpr int64_t kMeasureCost = 2;
 // What else quantising and delivering do to a value, in cycles.
 constexpr int64_t kFeedbackCost = 4;
 
+// A row's or column's unit is at least so much of their root mean square. A
+// row that comes again after long would have values of hundreds of units, and
+// the errors of its whole block would be as large as that.
+constexpr float kLeastUnit = 0.1f;
+
 constexpr char kName[] = "THC statistics";
+
+void RaiseUnits(float* units, int64_t n) {
+  double squares = 0;  // one by one, so that all processors have the same bits
+  for (int64_t i = 0; i < n; ++i) squares += double{units[i]} * units[i];
+  const float least = kLeastUnit * static_cast<float>(std::sqrt(squares / n));
+  for (int64_t i = 0; i < n; ++i) units[i] = std::max(units[i], least);
+}
 
 // The largest unit of a variable.
 double LargestUnit(const FeedbackVariable& variable) {
@@ -58,9 +70,15 @@ ThcBucket::ThcBucket(std::vector<FeedbackVariable>* variables, ThcScheme scheme,
       blocks_(0),
       zero_here_(variables->size()),
       non_finite_(variables->size()) {
-  for (const FeedbackVariable& variable : *variables) {
+  for (FeedbackVariable& variable : *variables) {
     begins_.push_back(begins_.back() + variable.size);
-    has_units_ |= variable.units != nullptr;
+    if (variable.units == nullptr) continue;
+    const int64_t rows = variable.rows, columns = variable.size / rows;
+    std::vector<float>& units =
+        units_.emplace_back(variable.units, variable.units + rows + columns);
+    RaiseUnits(units.data(), rows);
+    RaiseUnits(units.data() + rows, columns);
+    variable.units = units.data();
   }
   blocks_ = ThcBucketBlocks(begins_.back(), ranks);
   limits_.resize(blocks_.count);
@@ -155,7 +173,8 @@ bool ThcBucket::Measure(std::vector<float>* norms) {
                           }
                           squares += more;
                         });
-                 total += has_units_ ? kernels::SumOfSquares(x, n) : squares;
+                 total +=
+                     !units_.empty() ? kernels::SumOfSquares(x, n) : squares;
                }
                (*norms)[block] = static_cast<float>(std::sqrt(total));
              }

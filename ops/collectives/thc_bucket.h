@@ -47,7 +47,9 @@ kernels::ThcBlocks ThcBucketBlocks(int64_t n, int ranks);
 // that the sum over the ranks might overflow in the transform.
 class ThcBucket {
  public:
-  // Sums are divided by `divisor`. `variables` must outlive the bucket.
+  // Sums are divided by `divisor`. `variables` must outlive the bucket. Their
+  // units become at least a tenth of the root mean square of a matrix's rows or
+  // columns.
   ThcBucket(std::vector<FeedbackVariable>* variables, ThcScheme scheme,
             int ranks, float divisor, kernels::ParallelFor threads);
 
@@ -113,7 +115,7 @@ class ThcBucket {
   const float divisor_;
   const kernels::ParallelFor threads_;
   std::vector<int64_t> begins_;  // of each variable, and the end of the last
-  bool has_units_ = false;       // some variable
+  std::vector<std::vector<float>> units_;  // of variables that have some
   kernels::ThcBlocks blocks_;
   std::vector<float> limits_;     // M of each block
   std::vector<bool> zero_here_;   // variables that are not finite on this rank

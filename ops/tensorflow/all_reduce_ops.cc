@@ -289,7 +289,8 @@ gradients: Gradients of the bucket's variables, of the same shapes everywhere.
 residuals: float32 variables of the same shapes, updated in place.
 units: For each gradient the units in which it is quantised, the same on all
   workers, or [0] for none: as a matrix of so many rows, value i, j has the unit
-  a_i b_j. A vector [rows + columns], a and then b, finite and above 0.
+  a_i b_j. A vector [rows + columns], a and then b, finite and above 0, each of
+  which counts as at least a tenth of their root mean square.
 table: A vector of 2^bits integers that ascend from 0; group_size times the last
   one is at most 65535.
 signs: The key of the Philox generator of the rotation's signs, a scalar, or a

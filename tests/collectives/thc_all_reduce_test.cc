@@ -131,15 +131,24 @@ Floats Joined(const std::vector<Floats>& variables) {
   return joined;
 }
 
+// None is below a tenth of the root mean square.
+Floats Raised(Floats::const_iterator begin, Floats::const_iterator end) {
+  double squares = 0;
+  for (auto unit = begin; unit != end; ++unit) squares += double{*unit} * *unit;
+  const float least = 0.1f * float(std::sqrt(squares / (end - begin)));
+  Floats raised(begin, end);
+  for (float& unit : raised) unit = std::max(unit, least);
+  return raised;
+}
+
 Floats Units(const Options& options, int64_t n) {
   if (options.units.empty()) return Floats(n, 1);
   Floats units;
   for (size_t v = 0; v < options.units.size(); ++v) {
     const auto middle = options.units[v].begin() + options.rows[v];
-    for (auto a = options.units[v].begin(); a != middle; ++a) {
-      for (auto b = middle; b != options.units[v].end(); ++b) {
-        units.push_back(*a * *b);
-      }
+    const Floats columns = Raised(middle, options.units[v].end());
+    for (const float a : Raised(options.units[v].begin(), middle)) {
+      for (const float b : columns) units.push_back(a * b);
     }
   }
   return units;
@@ -279,6 +288,12 @@ TEST(ThcAllReduceTest, QuantizesInUnits) {
   const Floats second(units.begin() + 70, units.end());
   ExpectReduces(3, {30 * 40, 2 * 500},
                 {.divisor = 3, .units = {first, second}, .rows = {30, 2}});
+}
+
+TEST(ThcAllReduceTest, NoUnitIsFarBelowTheOthers) {
+  Floats units(30 + 40, 1);
+  units[7] = units[50] = 1e-3f;
+  ExpectReduces(3, {30 * 40}, {.units = {units}, .rows = {30}});
 }
 
 TEST(ThcAllReduceTest, WhatRoundingTakesStaysInTheResiduals) {
