@@ -147,6 +147,7 @@ class FromStringTest(parameterized.TestCase):
         ("none", None),
         ("ThreeLC", tf_gc.ThreeLC()),
         ("THC(3, granularity=20)", tf_gc.THC(3, granularity=20)),
+        ("THC(p=1/128)", tf_gc.THC(p=1 / 128)),
         ("Auto(systems=(None, THC(3)))", tf_gc.Auto(systems=(None, tf_gc.THC(3)))),
         ("Auto(systems=[None, ThreeLC()])", tf_gc.Auto(systems=(None, tf_gc.ThreeLC()))),
         (
@@ -165,6 +166,8 @@ class FromStringTest(parameterized.TestCase):
         ("FourLC()", "'FourLC': choose from (?!.*OuterSGD).*, DiLoCo, auto, or none"),
         ("DiLoCo(compression=FourLC())", "'FourLC'"),
         ("TopK(0.1", "TopK"),
+        ("TopK(1 / 0)", "division by zero"),
+        ("TopK('a' / 2)", "unsupported"),
         ("TopK(ratio=2)", "ratio"),
         ("TopK(quantity=2)", "quantity"),
         ("TopK(exit)", "'exit' is no hyper-parameter"),

@@ -17,8 +17,9 @@ def from_string(text: str) -> "Compressor | DiLoCo | None":
 
     Args:
       text: the name of a compressor of `tf_gc.compressors`, or `DiLoCo`, and its
-        hyper-parameters, which must be literals, the same again, or tuples of these:
-        "DiLoCo(50, compression=ThreeLC())". "none" gives None, "auto" `Auto()`.
+        hyper-parameters, which must be literals, fractions of these, the same again, or
+        tuples: "THC(p=1/128)", "DiLoCo(50, compression=ThreeLC())". "none" gives None,
+        "auto" `Auto()`.
 
     Raises:
       ValueError: there is no such compressor, or a hyper-parameter is out of
@@ -35,7 +36,7 @@ def from_string(text: str) -> "Compressor | DiLoCo | None":
     try:
         expression = ast.parse(text if "(" in text else f"{text}()", mode="eval").body
         compressor = _evaluate(expression, classes)
-    except (AttributeError, SyntaxError, TypeError) as error:
+    except (ArithmeticError, AttributeError, SyntaxError, TypeError) as error:
         raise ValueError(f"{text!r} is no compressor: {error}") from error
     if not isinstance(compressor, (Compressor, diloco.DiLoCo)):
         raise ValueError(f"{text!r} is no compressor")
@@ -45,6 +46,8 @@ def from_string(text: str) -> "Compressor | DiLoCo | None":
 def _evaluate(expression, classes):
     if isinstance(expression, (ast.List, ast.Tuple)):
         return tuple(_evaluate(element, classes) for element in expression.elts)
+    if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Div):
+        return _evaluate(expression.left, classes) / _evaluate(expression.right, classes)
     if not isinstance(expression, ast.Call):
         return _literal(expression)
     name = ast.unparse(expression.func)
