@@ -48,7 +48,7 @@ def exchange_sum(
         topologies.
       timeout_seconds: how long to wait for the peers; 0 waits for ever.
       carried: float32 vector [m], m the same on all workers, whose sums travel in the same
-        messages; None for nothing, which it must be where n is 0.
+        messages; None for nothing.
       name: Name of the op.
 
     Returns:
@@ -56,8 +56,8 @@ def exchange_sum(
       of it and `carried_sum`, the sums of `carried`, float32 [m].
 
     Raises:
-      tf.errors.InvalidArgumentError: `values` is no vector, `rows` does not
-        make a torus of the workers, or there are no values to carry `carried`.
+      tf.errors.InvalidArgumentError: `values` is no vector, or `rows` does not
+        make a torus of the workers.
       tf.errors.UnavailableError: a peer has died.
       tf.errors.DeadlineExceededError: the peers did not come in time.
       tf.errors.DataLossError: the workers have lost step with each other.

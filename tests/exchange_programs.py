@@ -74,16 +74,16 @@ def exchange_sum(size, topology, rows, dtype="float32", eager=False):
     return total.numpy(), group.traffic()
 
 
-def carried(op, size, carried_size, eager=False, **attributes):
+def carried(op, size, carried_size, eager=False, dtype="float32", **attributes):
     """Does an exchange alone, and then with a vector of `carried_size` values that it carries.
 
     Returns:
       Of each the result and the bytes sent, and then the sums of what was carried.
     """
     group = _Group()
-    values = tf.constant(vector(size, rank()).astype(np.float32))
+    values = tf.constant(vector(size, rank()))
     arguments = {
-        "exchange_sum": [values],
+        "exchange_sum": [tf.cast(values, dtype)],
         "exchange_sign_merge": [tf_gc.ops.sign_pack(values), size, [7, 1]],
         "exchange_sign_majority": [tf_gc.ops.sign_pack(values), size],
         "exchange_cascading_sign": [values, [7, 1]],
@@ -92,7 +92,7 @@ def carried(op, size, carried_size, eager=False, **attributes):
     exchange = functools.partial(getattr(tf_gc.ops, op), *arguments, **attributes)
     alone = group.run(exchange, eager)
     bytes_alone = group.traffic()["shared_bytes_sent"]
-    own = vector(carried_size, rank() + 10).astype(np.float32)
+    own = vector(carried_size, rank() + 10)
     together, sums = group.run(lambda: exchange(carried=tf.constant(own)), eager)
     bytes_together = group.traffic()["shared_bytes_sent"] - bytes_alone
     return alone.numpy(), bytes_alone, together.numpy(), bytes_together, sums.numpy()

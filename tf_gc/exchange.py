@@ -395,7 +395,7 @@ class Exchange:
     def write(self, slot: str, values: tf.Tensor) -> None:
         """Writes float32 [n] to a slot, but where a gradient, or a value itself, is not finite."""
         handles = [variable.handle for variable in self.slots[slot]]
-        ops.store_residuals(values, handles, self.finite)
+        ops.store_residuals(values, handles, self.agreed().finite)
 
     def after(self, total: tf.Tensor) -> "Exchange":
         """Returns the exchange once there is a sum: where it has overflowed, nothing is written.
@@ -412,10 +412,11 @@ class Exchange:
         unless one has carried them."""
         if self.agreement is None:
             return self
+        without = dataclasses.replace(self, agreement=None)
         if self.agreement.known is None:
-            self.all_gather(tf.zeros([0], tf.uint8))
+            self.agreement.take_bytes(without.all_gather(self.agreement.to_bytes()))
         finite, statistics = self.agreement.known
-        return dataclasses.replace(self, finite=finite, statistics=statistics, agreement=None)
+        return dataclasses.replace(without, finite=finite, statistics=statistics)
 
     @property
     def _open_agreement(self):
@@ -426,7 +427,7 @@ class Exchange:
     def _carry(self, exchange, *values, **attributes):
         """Calls the op of an exchange; with it travels what is to be agreed in."""
         carried = self._open_agreement
-        if carried is None or self.size == 0:
+        if carried is None:
             return exchange(*values, **attributes, **self.arguments)
         own = carried.to_summands()
         result, sums = exchange(*values, **attributes, carried=own, **self.arguments)

@@ -1,5 +1,6 @@
-// Two buckets in one exchange: small uncompressed variables travel at the end
-// of another bucket's messages, and cost none of their own.
+// Two vectors in one exchange: few uncompressed values, such as a bucket of
+// small variables, travel at the end of another bucket's messages, and cost
+// none of their own.
 
 #ifndef TF_GC_OPS_COLLECTIVES_JOINT_HOP_H_
 #define TF_GC_OPS_COLLECTIVES_JOINT_HOP_H_

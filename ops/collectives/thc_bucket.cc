@@ -174,7 +174,7 @@ bool ThcBucket::Measure(std::vector<float>* norms) {
                           squares += more;
                         });
                  total +=
-                     !units_.empty() ? kernels::SumOfSquares(x, n) : squares;
+                     units_.empty() ? squares : kernels::SumOfSquares(x, n);
                }
                (*norms)[block] = static_cast<float>(std::sqrt(total));
              }

@@ -48,8 +48,8 @@ kernels::ThcBlocks ThcBucketBlocks(int64_t n, int ranks);
 class ThcBucket {
  public:
   // Sums are divided by `divisor`. `variables` must outlive the bucket. Their
-  // units become at least a tenth of the root mean square of a matrix's rows or
-  // columns.
+  // units become copies that the bucket has, each at least a tenth of the root
+  // mean square of a matrix's rows or columns.
   ThcBucket(std::vector<FeedbackVariable>* variables, ThcScheme scheme,
             int ranks, float divisor, kernels::ParallelFor threads);
 

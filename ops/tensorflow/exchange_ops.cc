@@ -56,7 +56,7 @@ workers get the same bits.
 values: Vector of the same size on all workers.
 bucket: Handle from Bucket.
 carried: Vector of the same size on all workers, which travels in the same
-  messages; empty where there are no values.
+  messages.
 sum: Vector of that size, the sum over the workers.
 carried_sum: The sum of the carried vectors over the workers.
 group_key: Key of the group of devices that take part.

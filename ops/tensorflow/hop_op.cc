@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "ops/collectives/all_reduce.h"
 #include "ops/collectives/exact_hop.h"
 #include "ops/collectives/joint_hop.h"
@@ -42,14 +41,13 @@ absl::Status HopOp::AllReduceAndCarry(tensorflow::OpKernelContext* context,
       context->allocate_output("carried_sum", carried->shape(), &sum));
   const int64_t size = carried->NumElements();
   if (size == 0) return AllReduce(values, hop, session);
+  const Exact<float> vector = {carried->flat<float>().data(),
+                               sum->flat<float>().data()};
   if (values == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "carried must be empty, as there is nothing to carry it, got ", size,
-        " values"));
+    ExactHop alone({vector});
+    return AllReduce(size, &alone, session);
   }
-  JointHop joint(
-      {Exact<float>{carried->flat<float>().data(), sum->flat<float>().data()}},
-      {size});
+  JointHop joint({vector}, {size});
   TF_RETURN_IF_ERROR(AllReduce(values, joint.With(hop), session));
   session->traffic.shared_bytes_sent += joint.traffic()[0].bytes;
   return absl::OkStatus();

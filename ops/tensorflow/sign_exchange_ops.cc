@@ -63,7 +63,7 @@ seed: The key of the Philox generator, a scalar, or a vector of two: key and
   stream; the same on all workers.
 bucket: Handle from Bucket.
 carried: Vector of the same size on all workers, which travels in the same
-  messages; empty where there are no values.
+  messages.
 merged: A vector of as many bytes, with padding bits of 0.
 carried_sum: The sum of the carried vectors over the workers.
 group_key: Key of the group of devices that take part.
@@ -92,7 +92,7 @@ packed: A vector of the ceil(size / 8) bytes that SignPack gives.
 size: The number of values, a scalar; the same on all workers.
 bucket: Handle from Bucket.
 carried: Vector of the same size on all workers, which travels in the same
-  messages; empty where there are no values.
+  messages.
 majority: A vector of as many bytes: the bit is 1 where at least half of the
   workers have 1, and padding bits are 0.
 carried_sum: The sum of the carried vectors over the workers.
@@ -123,7 +123,7 @@ seed: The key of the Philox generator, a scalar, or a vector of two: key and
   stream; the same on all workers.
 bucket: Handle from Bucket.
 carried: Vector of the same size on all workers, which travels in the same
-  messages; empty where there are no values.
+  messages.
 sum: Vector of that size; NaN in a piece whose norm overflows.
 carried_sum: The sum of the carried vectors over the workers.
 group_key: Key of the group of devices that take part.

@@ -12,7 +12,7 @@
 namespace tf_gc {
 
 // Changes whenever a byte of any message changes its meaning.
-inline constexpr uint8_t kWireVersion = 10;
+inline constexpr uint8_t kWireVersion = 11;
 inline constexpr uint32_t kMagic = 0x43474654;  // "TFGC"
 inline constexpr int64_t kHeaderSize = 32;
 

@@ -25,7 +25,7 @@ constexpr int64_t kMaxSize = 0x3000;
 std::vector<uint8_t> HeaderBytes() {
   return {
       'T',  'F',  'G',  'C',   // magic number
-      10,                      // version
+      11,                      // version
       3,                       // codec: 3LC
       1,                       // phase: sum
       0xa7,                    // check of the size
@@ -134,13 +134,13 @@ TEST(HeaderTest, EveryWrongFieldIsNamed) {
 
 TEST(HeaderTest, OtherVersionIsFailedPreconditionAndNamesBoth) {
   std::vector<uint8_t> bytes = HeaderBytes();
-  bytes[4] = 11;
+  bytes[4] = 12;
   bytes[5] = 99;  // what else differs comes of the version
   int64_t size;
   const absl::Status status = Read(bytes, &size);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 12"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 11"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 10"));
 }
 
 TEST(HeaderTest, SizeTooSmallIsDataLossAndAboveTheBoundResourceExhausted) {

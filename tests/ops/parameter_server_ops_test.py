@@ -581,7 +581,7 @@ class StatisticsTest(OpTestCase):
 
     def test_the_library_names_itself(self):
         wire_version, version = ops.library_version().numpy().decode().split(" ")
-        self.assertEqual(wire_version, "10")
+        self.assertEqual(wire_version, "11")
         self.assertEqual(version.split(".")[:2], tf.__version__.split(".")[:2])
 
 

@@ -735,13 +735,13 @@ TEST(LocalModelTest, MessagesAreThoseOfTheDocumentation) {
   const uint64_t number = 123456789;  // the worker's is random
   std::memcpy(push.data() + 48, &number, sizeof(number));
   SealMessage(push.data(), push.size());
-  EXPECT_EQ(push, (Buffer{'T',  'F',  'G',  'C',  10,   0x20, 0,    0,  //
+  EXPECT_EQ(push, (Buffer{'T',  'F',  'G',  'C',  11,   0x20, 0,    0,  //
                           1,    0,    0,    0,                          //
                           0,    0,    0,    0,                          //
                           3,    0,    0,    0,    0,    0,    0,    0,  //
                           1,    0,    0,    0,    0,    0,    0,    0,  //
                           0x4b, 0,    0,    0,    0,    0,    0,    0,  //
-                          0x1d, 0x41, 0xa5, 0xea, 0,    0,    0,    0,  //
+                          0x54, 0xa7, 0xd1, 0xf0, 0,    0,    0,    0,  //
                           0x15, 0xcd, 0x5b, 0x07, 0,    0,    0,    0,  //
                           1,    0,    0,    0,    0,    0,    0,    0,  //
                           5,    10,   8,                                //
@@ -749,13 +749,13 @@ TEST(LocalModelTest, MessagesAreThoseOfTheDocumentation) {
   fixture.Set(5, {0.5f, -0.5f, 0.2f, 0});
   fixture.EndUpdate();
   EXPECT_EQ(worker.PullFrom(fixture.server()),
-            (Buffer{'T',  'F',  'G',  'C',  10,  0x21, 0, 0,  //
+            (Buffer{'T',  'F',  'G',  'C',  11,  0x21, 0, 0,  //
                     1,    0,    0,    0,                      //
                     0xc1, 0x5c, 0x02, 0x89,                   //
                     4,    0,    0,    0,    0,   0,    0, 0,  //
                     2,    0,    0,    0,    0,   0,    0, 0,  //
                     0x48, 0,    0,    0,    0,   0,    0, 0,  //
-                    0xf7, 0xa6, 0x36, 0xb3, 0,   0,    0, 0,  //
+                    0xcc, 0x82, 0x2f, 0xaf, 0,   0,    0, 0,  //
                     0,    0,    0,    0,    0,   0,    0, 0,  //
                     0,    0,    0,    0,    0,   0,    0, 0,  //
                     5,    3,    5,                            //

@@ -39,7 +39,7 @@ Buffer ExampleMessage() {
 Buffer ExampleBytes() {
   return {
       'T',  'F',  'G',  'C',                        // magic number
-      10,                                           // version
+      11,                                           // version
       0x21,                                         // pull
       0,    0,                                      // reserved
       3,    0,    0,    0,                          // entries
@@ -47,7 +47,7 @@ Buffer ExampleBytes() {
       0x15, 0x14, 0x13, 0x12, 0x11, 0, 0,    0,     // version of the model
       0x18, 0x17, 0x16, 0,    0,    0, 0,    0,     // step of the model
       98,   0,    0,    0,    0,    0, 0,    0,     // size
-      0x0e, 0x6d, 0x14, 0xbd,                       // checksum
+      0x95, 0x56, 0xa0, 0x70,                       // checksum
       2,    0,    0,    0,                          // unsettled
       8,    9,    0,    0,    0,    0, 0,    7,     // worker
       6,    5,    0,    0,    0,    0, 0,    0,     // sequence number

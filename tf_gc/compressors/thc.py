@@ -50,7 +50,8 @@ class UniformTHC(Compressor):
         latter with an optimizer that squares gradients, but not on parameter servers.
       units: what x is measured in: "gradient", or "second_moment": x / u is
         quantised, and sums and own shares are multiplied by u, the root of the
-        second moment that rows and columns have had so far. Then the error of a
+        second moment that rows and columns have had so far, of which none counts as less
+        than a tenth of a variable's root mean square. Then the error of a
         value is proportional to what its row and column usually have, and not
         the same in a whole block. "auto" is the latter with an optimizer that
         squares gradients, but not on parameter servers.
