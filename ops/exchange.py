@@ -131,7 +131,8 @@ def exchange_broadcast(
 ):
     """Gives every worker of a group the bytes of one.
 
-    They travel along a binomial tree: about log2 group_size hops.
+    They travel along a binomial tree: about log2 group_size hops. Each worker sends an
+    empty message to that which it gets them from, which so learns of its failure.
 
     Args:
       data: uint8 vector of at most `max_bytes` bytes; that of other workers than the

@@ -218,8 +218,11 @@ class ExchangeBytesTest(parameterized.TestCase):
         for received, _ in results:
             np.testing.assert_array_equal(received, expected)
         sent = [traffic["bytes_sent"] for _, traffic in results]
-        self.assertEqual(sum(sent), (_WORKERS - 1) * message_bytes(sizes[root]))
-        self.assertEqual(sent, [traffic["result_bytes_sent"] for _, traffic in results])
+        results_sent = [traffic["result_bytes_sent"] for _, traffic in results]
+        self.assertEqual(sum(results_sent), (_WORKERS - 1) * message_bytes(sizes[root]))
+        # All others send one empty message.
+        empty = [(worker != root) * message_bytes(0) for worker in range(_WORKERS)]
+        self.assertEqual(sent, [sum(both) for both in zip(results_sent, empty, strict=True)])
 
     def test_they_work_under_a_condition(self):
         gathered = np.concatenate([programs.data(100, worker) for worker in range(_WORKERS)])

@@ -78,6 +78,12 @@ def units(means, rows):
     return np.concatenate([a, b]).astype(np.float32)
 
 
+def raised(of_units, rows):
+    """Units of which none is less than a tenth of the root mean square, as THC has them."""
+    halves = np.split(of_units.astype(np.float64), [rows])
+    return np.concatenate([np.maximum(h, 0.1 * np.sqrt(np.mean(h**2))) for h in halves])
+
+
 def update(slot, values, decay):
     """The slot after a step, float32: decayed means, and the weight of what is in them."""
     if not np.isfinite(values).all():

@@ -68,22 +68,23 @@ class Agreement:
     """What workers tell each other of their values in a step, in one of its messages.
 
     Attributes:
+      finite: bool [variables], whether this worker's values are finite.
       known: `Exchange.finite` and `Exchange.statistics`, once a message has carried it. Else None.
     """
 
     def __init__(self, finite: tf.Tensor, statistics: tf.Tensor | None = None):
         """
         Args:
-          finite: bool [variables], whether this worker's values are finite.
+          finite: the attribute.
           statistics: float32 tensor of a known shape, the same on all workers; None for none.
         """
-        self._finite = finite
+        self.finite = finite
         self._statistics = tf.zeros([0]) if statistics is None else statistics
         self.known = None
 
     def to_bytes(self) -> tf.Tensor:
         """Returns what this worker tells: packed flags, and its statistics, a uint8 vector."""
-        flags = ops.sign_pack(tf.where(self._finite, 1.0, -1.0))
+        flags = ops.sign_pack(tf.where(self.finite, 1.0, -1.0))
         return tf.concat([flags, to_bytes(self._statistics)], 0)
 
     def take_bytes(self, messages: tf.Tensor) -> tf.Tensor:
@@ -92,7 +93,7 @@ class Agreement:
         Returns:
           Their rest, uint8 [N, bytes].
         """
-        workers, variables = messages.shape[0], self._finite.shape[0]
+        workers, variables = messages.shape[0], self.finite.shape[0]
         shape = self._statistics.shape
         sizes = [-(-variables // 8), 4 * shape.num_elements(), -1]
         flags, statistics, rest = tf.split(messages, sizes, axis=1)
@@ -104,12 +105,12 @@ class Agreement:
 
     def to_summands(self) -> tf.Tensor:
         """Returns what this worker tells, 1 for what is not finite, as a float32 vector."""
-        flags = tf.where(self._finite, 0.0, 1.0)
+        flags = tf.where(self.finite, 0.0, 1.0)
         return tf.concat([flags, tf.reshape(self._statistics, [-1])], 0)
 
     def take_sums(self, sums: tf.Tensor, workers: int) -> None:
         """Takes it from the sums of all workers' vectors, of statistics the means."""
-        not_finite, statistics = tf.split(sums, [self._finite.shape[0], -1])
+        not_finite, statistics = tf.split(sums, [self.finite.shape[0], -1])
         means = tf.reshape(statistics / workers, [1, *self._statistics.shape])
         self.known = tf.equal(not_finite, 0), means
 
@@ -236,7 +237,10 @@ class Exchange:
         Returns:
           int64 scalar.
         """
-        return self.turn_counter().assign_add(1) - 1
+        # A step that fails before its gradients are there has no turn: other workers may have none.
+        given = self.finite if self.agreement is None else self.agreement.finite
+        with tf.control_dependencies([given]):
+            return self.turn_counter().assign_add(1) - 1
 
     def sum(self, values: tf.Tensor, topology: str = "sharded", rows: int = 1) -> tf.Tensor:
         """Adds up float tensors of one shape; every worker gets the same bits.

@@ -29,15 +29,30 @@ absl::Status Broadcast(const uint8_t* data, int64_t size, int root,
   }
 
   const PlainMessage plain(Phase::kSum, root, party.round, max_bytes);
+  // A rank that gets nothing would not learn that its children have failed, or
+  // are in another step. So these send an empty message, at once.
+  const auto presence = [&](int child) {
+    return PlainMessage(Phase::kContribution, child, party.round,
+                        /*max_bytes=*/0);
+  };
+  for (const int child : children) presence(child).Expect(child, mailbox);
   Bytes message;
   if (tree.is_root()) {
     TF_GC_RETURN_IF_ERROR(plain.Make(data, size, *mailbox, &message));
   } else {
     const int parent = (tree.parent() + root) % ranks;
     plain.Expect(parent, mailbox);
+    Bytes own;
+    TF_GC_RETURN_IF_ERROR(
+        presence(party.rank).Make(nullptr, 0, *mailbox, &own));
+    presence(party.rank).Send({parent}, own, mailbox);
     TF_GC_RETURN_IF_ERROR(plain.Take(parent, mailbox, &message));
   }
   plain.Send(children, message, mailbox);
+  for (const int child : children) {
+    Bytes empty;
+    TF_GC_RETURN_IF_ERROR(presence(child).Take(child, mailbox, &empty));
+  }
   *received = PlainMessage::Body(message);
   *receivers = children.size();
   return mailbox->Flush();

@@ -138,6 +138,16 @@ TEST(BroadcastFaultTest, LostConnectionIsUnavailable) {
             absl::StatusCode::kUnavailable);
 }
 
+TEST(BroadcastFaultTest, TheRootThatGetsNothingLearnsOfAFailure) {
+  InProcessNetwork network(4);
+  network.SetFault([](Transfer* transfer) {
+    if (transfer->destination != 0) return;
+    transfer->status = absl::UnavailableError("connection reset");
+  });
+  EXPECT_EQ(RunBroadcast({500, 0, 0, 0}, 0, &network)[0].status.code(),
+            absl::StatusCode::kUnavailable);
+}
+
 TEST(BroadcastFaultTest, DeadPeerIsDeadlineExceeded) {
   const absl::Status status =
       UnderFault([](Transfer* transfer) { transfer->dropped = true; }, 0.05);

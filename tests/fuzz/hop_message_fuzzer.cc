@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "ops/collectives/cascading_sign_hop.h"
 #include "ops/collectives/exact_hop.h"
+#include "ops/collectives/joint_hop.h"
 #include "ops/collectives/lane_hop.h"
 #include "ops/collectives/sign_majority_hop.h"
 #include "ops/collectives/sign_merge_hop.h"
@@ -21,6 +23,7 @@ namespace tf_gc {
 namespace {
 
 constexpr int kRanks = 3;
+constexpr int64_t kCarried = 5;  // values, all of which the first shard has
 
 using Buffer = std::vector<uint8_t>;
 
@@ -31,9 +34,10 @@ using MakeHop = std::function<std::unique_ptr<Hop>(Buffer* result)>;
 // decoded as the result. `incoming` is 0 for the latter.
 absl::Status Take(const Piece& piece, int incoming, const Buffer& body,
                   Hop* hop) {
-  hop->Prepare(BucketLayout({piece.values}, kRanks, hop->piece_values(),
-                            hop->alignment()),
-               /*rank=*/0);
+  const BucketLayout layout({piece.values}, kRanks, hop->piece_values(),
+                            hop->alignment());
+  hop->Plan(layout);
+  hop->Prepare(layout, /*rank=*/0);
   if (incoming == 0) return hop->Decode(piece, body.data(), body.size());
   const int own = kRanks - incoming;
   hop->Start(piece);
@@ -100,6 +104,35 @@ void FuzzSigns(int64_t n, const Buffer& body) {
   });
 }
 
+// A hop that carries floats, and the one whose messages they travel in.
+class CarryingHop : public JointHop {
+ public:
+  CarryingHop(std::unique_ptr<Hop> leader, const Exact<float>& carried,
+              int64_t size)
+      : JointHop({carried}, {size}), leader_(std::move(leader)) {
+    With(leader_.get());
+  }
+
+ private:
+  const std::unique_ptr<Hop> leader_;
+};
+
+void FuzzCarryingSigns(int64_t n, const Buffer& body) {
+  if (n == 0) return;  // nothing carries them
+  const int64_t size = kernels::SignPackedSize(n);
+  const Buffer own(size);
+  const std::vector<float> carried(kCarried, 0.25f);
+  FuzzHop(n, size + kCarried * sizeof(float), body, [&](Buffer* result) {
+    // In the beginning, where floats are aligned.
+    auto* const sums = reinterpret_cast<float*>(result->data());
+    auto leader = std::make_unique<SignMergeHop>(
+        own.data(), kernels::Seed{1, 2},
+        result->data() + kCarried * sizeof(float));
+    return std::make_unique<CarryingHop>(
+        std::move(leader), Exact<float>{carried.data(), sums}, kCarried);
+  });
+}
+
 void FuzzCascadingSigns(int64_t n, const Buffer& body) {
   const std::vector<float> values(n, 0.25f);
   FuzzHop(n, n * sizeof(float), body, [&](Buffer* result) {
@@ -134,6 +167,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     tf_gc::FuzzLanes<uint16_t>(n, bits, lane_bits, body);
   }
   tf_gc::FuzzSigns(values(8 * bytes), body);
+  constexpr int64_t kCarriedBytes = tf_gc::kCarried * sizeof(float);
+  tf_gc::FuzzCarryingSigns(values(8 * (bytes - kCarriedBytes)), body);
   tf_gc::FuzzCascadingSigns(values(8 * (bytes - 4)), body);
   return 0;
 }
