@@ -15,6 +15,7 @@ from tests import testing, three_lc_reference
 from tests.cases import some_of, some_of_product
 from tests.clusters import one, shared_cluster
 from tf_gc.compressors import sparse
+from tf_gc.exchange import Exchange
 
 _SHAPES = ((48, 64), (40, 50))  # of two variables
 _SIZES = tuple(math.prod(shape) for shape in reversed(_SHAPES))  # in the order of the bucket
@@ -128,6 +129,12 @@ class UnitsTest(parameterized.TestCase):
 
 
 class TurnsTest(parameterized.TestCase):
+    def test_compressors_that_need_no_flags_have_turns(self):
+        turns = tf.Variable(tf.zeros([], tf.int64))
+        exchange = Exchange(1, 2, 0, 1.0, turn_counter=lambda: turns)
+        take_turn = tf.function(exchange.take_turn)
+        self.assertEqual([take_turn().numpy(), take_turn().numpy()], [0, 1])
+
     @some_of_product(
         compressor=(tf_gc.LocalSteps(2), tf_gc.ARTopK(0.25), tf_gc.ScaleCom(4)),
         lists=(

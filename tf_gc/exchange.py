@@ -239,7 +239,7 @@ class Exchange:
         """
         # A step that fails before its gradients are there has no turn: other workers may have none.
         given = self.finite if self.agreement is None else self.agreement.finite
-        with tf.control_dependencies([given]):
+        with tf.control_dependencies([] if given is None else [given]):
             return self.turn_counter().assign_add(1) - 1
 
     def sum(self, values: tf.Tensor, topology: str = "sharded", rows: int = 1) -> tf.Tensor:
