@@ -204,13 +204,31 @@ def train(cluster: Cluster, model: keras.Model, training: Data, test: Data, metr
     if isinstance(cluster.compressor, tf_gc.DiLoCo):
         cluster.strategy.synchronize(model.trainable_variables)
     final = model.evaluate(test.dataset, steps=test.steps, return_dict=True, verbose=0)
+    traffic = _mean_traffic(cluster)
     if not cluster.is_chief:
         return
     print(f"final {metric} {final[metric]:.4f}")
-    print(cluster.strategy.traffic)
+    print(traffic)
     if FLAGS.json:
         measured = {"epochs": recorder.epochs, "seconds_per_step": recorder.seconds_per_step}
-        write_report(cluster, model, {**measured, "final": {metric: final[metric]}})
+        measured["final"] = {metric: final[metric]}
+        write_report(cluster, model, measured, traffic)
+
+
+def _mean_traffic(cluster):
+    """Returns what the workers have exchanged in the mean, `variables` being those of this one.
+
+    Each worker sends the results of other values: those that it serves.
+    """
+    traffic = cluster.strategy.traffic
+    own = dataclasses.asdict(dataclasses.replace(traffic, variables=()))
+    del own["variables"]
+    values = tf.constant(list(own.values()), tf.float64)
+    total = cluster.strategy.reduce("SUM", cluster.strategy.run(lambda: values), axis=None)
+    means = (total / cluster.workers).numpy()
+    types = map(type, own.values())
+    mean = {name: to(value) for name, to, value in zip(own, types, means, strict=True)}
+    return dataclasses.replace(traffic, **mean)
 
 
 class _Recorder(keras.callbacks.Callback):
@@ -278,8 +296,8 @@ def ring_bytes(model: keras.Model, workers: int) -> float:
     return 2 * (workers - 1) / workers * 4 * model.count_params()
 
 
-def write_report(cluster: Cluster, model: keras.Model, measured: dict) -> None:
-    """Writes what was trained and what was measured to --json."""
+def write_report(cluster: Cluster, model: keras.Model, measured: dict, traffic) -> None:
+    """Writes what was trained, what was measured and what was exchanged to --json."""
     report = {
         "example": model.name,
         "compressor": FLAGS.compressor,
@@ -288,7 +306,7 @@ def write_report(cluster: Cluster, model: keras.Model, measured: dict) -> None:
         "seed": FLAGS.seed,
         "parameters": model.count_params(),
         **measured,
-        "traffic": cluster.strategy.traffic.as_dict(),
+        "traffic": traffic.as_dict(),
     }
     path = pathlib.Path(FLAGS.json)
     path.parent.mkdir(parents=True, exist_ok=True)

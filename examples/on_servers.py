@@ -57,7 +57,7 @@ def train(cluster, model, training, test, metric):
             # The first epoch traces the step on every worker.
             "seconds_per_update": min(entry["seconds_per_update"] for entry in epochs),
         }
-        common.write_report(cluster, model, measured)
+        common.write_report(cluster, model, measured, cluster.strategy.traffic)
 
 
 class _Trainer:

@@ -70,10 +70,10 @@ void QuantizePack(benchmark::State& state, const ParallelFor& parallel_for,
   for (auto _ : state) {
     ParallelForUnits(parallel_for, kValues, kUnit, kStochasticQuantizeCost,
                      [&](int64_t begin, int64_t end) {
-                       StochasticQuantizePack(values + begin, end - begin,
-                                              levels.data(), levels.size(),
-                                              {1, 2}, begin, bits,
-                                              packed.data() + begin / 8 * bits);
+                       StochasticQuantizePack(
+                           values + begin, /*divisor=*/3, end - begin,
+                           levels.data(), levels.size(), {1, 2}, begin, bits,
+                           packed.data() + begin / 8 * bits);
                      });
     benchmark::ClobberMemory();
   }

@@ -130,25 +130,26 @@ void ThcBucket::FromUnits(const Segment& segment, float* part) const {
   });
 }
 
-template <typename See>
-void ThcBucket::Gather(int64_t first, int64_t n, float* x,
-                       const See& see) const {
+void ThcBucket::Gather(int64_t first, int64_t n, float* t) const {
   const int64_t used = std::clamp<int64_t>(begins_.back() - first, 0, n);
-  std::fill(x + used, x + n, 0.0f);
+  std::fill(t + used, t + n, 0.0f);
   ForEachSegment(first, n, [&](const Segment& segment) {
-    float* const values = x + segment.offset;
-    if (zero_here_[segment.variable]) {
-      std::fill_n(values, segment.length, 0.0f);
-      return;
-    }
     const FeedbackVariable& variable = variables_[segment.variable];
-    kernels::AddResidual(variable.values + segment.begin,
-                         variable.residual + segment.begin, segment.length,
-                         values);
-    see(segment, values);
+    if (zero_here_[segment.variable]) {
+      std::fill_n(t + segment.offset, segment.length, 0.0f);
+    } else {
+      kernels::AddResidual(variable.values + segment.begin,
+                           variable.residual + segment.begin, segment.length,
+                           t + segment.offset);
+    }
+  });
+}
+
+void ThcBucket::ToUnits(int64_t first, int64_t n, float* t) const {
+  ForEachSegment(first, n, [&](const Segment& segment) {
     ForEachUnit(segment, [=](float row, const float* columns, int64_t offset,
                              int64_t length) {
-      kernels::DivideByUnits(x + offset, length, row, columns);
+      kernels::DivideByUnits(t + offset, length, row, columns);
     });
   });
 }
@@ -159,22 +160,26 @@ bool ThcBucket::Measure(std::vector<float>* norms) {
   std::vector<std::atomic<bool>> is_non_finite(variables_.size());
   threads_(blocks_.count, blocks_.size * kMeasureCost,
            [&](int64_t begin, int64_t end) {
-             float x[kPart];
+             float t[kPart];
              for (int64_t block = begin; block < end; ++block) {
                double total = 0;
                for (int64_t i = 0; i < blocks_.size; i += n) {
+                 const int64_t first = block * blocks_.size + i;
+                 Gather(first, n, t);
                  double squares = 0;
-                 Gather(block * blocks_.size + i, n, x,
-                        [&](const Segment& segment, const float* values) {
-                          const double more =
-                              kernels::SumOfSquares(values, segment.length);
-                          if (!std::isfinite(more)) {
-                            is_non_finite[segment.variable] = true;
-                          }
-                          squares += more;
-                        });
-                 total +=
-                     units_.empty() ? squares : kernels::SumOfSquares(x, n);
+                 ForEachSegment(first, n, [&](const Segment& segment) {
+                   const double more = kernels::SumOfSquares(t + segment.offset,
+                                                             segment.length);
+                   if (!std::isfinite(more)) {
+                     is_non_finite[segment.variable] = true;
+                   }
+                   squares += more;
+                 });
+                 if (!units_.empty()) {
+                   ToUnits(first, n, t);
+                   squares = kernels::SumOfSquares(t, n);
+                 }
+                 total += squares;
                }
                (*norms)[block] = static_cast<float>(std::sqrt(total));
              }
@@ -263,7 +268,7 @@ void ThcBucket::Quantize(uint8_t* packed) {
            part() * (kernels::kThcQuantizeCost + kernels::kThcDecodeCost +
                      kFeedbackCost),
            [&](int64_t begin, int64_t end) {
-             const std::unique_ptr<float[]> room(new float[part()]);
+             const std::unique_ptr<float[]> room(new float[2 * part()]);
              // From the end, which was measured last, and may still be in a
              // cache.
              for (int64_t i = begin; i < end; ++i) {
@@ -276,22 +281,28 @@ void ThcBucket::Quantize(uint8_t* packed) {
 
 void ThcBucket::QuantizePart(const ThcPart& part, int64_t n, float* room,
                              uint8_t* packed) {
-  Gather(part.first(), n, room, [](const Segment&, const float*) {});
-  part.Quantize(table(), scheme_.rounding, room, room, packed);
-  part.Decode(table(), packed, room);
+  float* const t = room;
+  float* const delivered = room + n;
+  Gather(part.first(), n, t);
+  const float* in_units = t;
+  if (!units_.empty()) {
+    in_units = std::copy_n(t, n, delivered) - n;
+    ToUnits(part.first(), n, delivered);
+  }
+  part.Quantize(table(), scheme_.rounding, in_units, delivered, packed);
+  part.Decode(table(), packed, delivered);
   ForEachSegment(part.first(), n, [&](const Segment& segment) {
-    FromUnits(segment, room);
-    const FeedbackVariable& variable = variables_[segment.variable];
-    kernels::Undelivered(variable.values + segment.begin,
-                         variable.residual + segment.begin,
-                         room + segment.offset, segment.length,
-                         variable.new_residual + segment.begin);
+    FromUnits(segment, delivered);
+    kernels::Subtract(
+        t + segment.offset, delivered + segment.offset, segment.length,
+        variables_[segment.variable].new_residual + segment.begin);
   });
 }
 
 template <typename Lane>
 void ThcBucket::Deliver(int64_t first, const Lane* sums, float* room) {
-  PartAt(first).DecodeSums(sums + first, table().granularity(), ranks_, room);
+  float* const total = RoomFor(first, room);
+  PartAt(first).DecodeSums(sums + first, table().granularity(), ranks_, total);
   ForEachSegment(first, PartSize(first), [&](const Segment& segment) {
     float* const reduced = variables_[segment.variable].reduced + segment.begin;
     if (non_finite_[segment.variable]) {
@@ -299,10 +310,25 @@ void ThcBucket::Deliver(int64_t first, const Lane* sums, float* room) {
                   std::numeric_limits<float>::quiet_NaN());
       return;
     }
-    FromUnits(segment, room);
-    kernels::Divide(room + segment.offset, segment.length, divisor_, reduced);
-    KeepRounding(segment, room + segment.offset);
+    FromUnits(segment, total);
+    if (total == room || divisor_ != 1) {
+      kernels::Divide(total + segment.offset, segment.length, divisor_,
+                      reduced);
+    }
+    KeepRounding(segment, total + segment.offset);
   });
+}
+
+// Where the reduced values of one variable will be, if they are all of a part.
+float* ThcBucket::RoomFor(int64_t first, float* room) const {
+  float* place = room;
+  ForEachSegment(first, PartSize(first), [&](const Segment& segment) {
+    const FeedbackVariable& variable = variables_[segment.variable];
+    if (segment.length == PartSize(first) && variable.round == nullptr) {
+      place = variable.reduced + segment.begin;
+    }
+  });
+  return place;
 }
 
 // A rank's share of what rounding will take from the sums remains undelivered.

@@ -94,17 +94,18 @@ class ThcBucket {
   void ForEachUnit(const Segment& segment, const Work& work) const;
   // Multiplies the segment's values in a part by their units.
   void FromUnits(const Segment& segment, float* part) const;
-  // Writes x for n values from `first` on, and zeros for the padding. Calls
-  // see(segment, values) for the values of each segment before they are divided
-  // by their units.
-  template <typename See>
-  void Gather(int64_t first, int64_t n, float* x, const See& see) const;
+  // Writes t for n values from `first` on, and zeros for the padding.
+  void Gather(int64_t first, int64_t n, float* t) const;
+  // Divides these by their units.
+  void ToUnits(int64_t first, int64_t n, float* t) const;
   // Whether all was finite that did not count as zeros.
   bool Measure(std::vector<float>* norms);
   absl::Status Read(const Bytes& statistics, std::vector<float>* norms);
   void FindOverflow();
+  // `room` is for 2 n values.
   void QuantizePart(const kernels::ThcPart& part, int64_t n, float* room,
                     uint8_t* packed);
+  float* RoomFor(int64_t first, float* room) const;
   void KeepRounding(const Segment& segment, const float* total) const;
   kernels::ThcPart PartAt(int64_t first) const;
   int64_t PartSize(int64_t first) const;

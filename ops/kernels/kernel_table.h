@@ -121,8 +121,8 @@ struct ThcKernelTable {
   double (*sum_of_squares)(const float* values, int64_t n);
   void (*divide)(const float* values, int64_t n, float divisor,
                  float* quotients);
-  void (*undelivered)(const float* values, const float* residual,
-                      const float* delivered, int64_t n, float* undelivered);
+  void (*subtract)(const float* values, const float* others, int64_t n,
+                   float* differences);
   void (*divide_by_units)(float* values, int64_t n, float row,
                           const float* columns);
   void (*multiply_by_units)(float* values, int64_t n, float row,
@@ -181,10 +181,10 @@ struct SignsTable {
 struct StochasticQuantizeTable {
   void (*quantize)(const float* values, int64_t n, const float* levels,
                    int num_levels, Seed seed, int64_t first, uint8_t* indices);
-  void (*quantize_pack)(const float* values, int64_t n, const float* levels,
-                        int num_levels, Seed seed, int64_t first, int bits,
-                        uint8_t* packed);
-  void (*nearest_quantize_pack)(const float* values, int64_t n,
+  void (*quantize_pack)(const float* values, float divisor, int64_t n,
+                        const float* levels, int num_levels, Seed seed,
+                        int64_t first, int bits, uint8_t* packed);
+  void (*nearest_quantize_pack)(const float* values, float divisor, int64_t n,
                                 const float* levels, int num_levels, int bits,
                                 uint8_t* packed);
 };

@@ -31,18 +31,20 @@ void StochasticQuantize(const float* values, int64_t n, const float* levels,
   Table().quantize(values, n, levels, num_levels, seed, first, indices);
 }
 
-void StochasticQuantizePack(const float* values, int64_t n, const float* levels,
-                            int num_levels, Seed seed, int64_t first, int bits,
-                            uint8_t* packed) {
+void StochasticQuantizePack(const float* values, float divisor, int64_t n,
+                            const float* levels, int num_levels, Seed seed,
+                            int64_t first, int bits, uint8_t* packed) {
   const KeepDenormals keep_denormals;
-  Table().quantize_pack(values, n, levels, num_levels, seed, first, bits,
-                        packed);
+  Table().quantize_pack(values, divisor, n, levels, num_levels, seed, first,
+                        bits, packed);
 }
 
-void NearestQuantizePack(const float* values, int64_t n, const float* levels,
-                         int num_levels, int bits, uint8_t* packed) {
+void NearestQuantizePack(const float* values, float divisor, int64_t n,
+                         const float* levels, int num_levels, int bits,
+                         uint8_t* packed) {
   const KeepDenormals keep_denormals;
-  Table().nearest_quantize_pack(values, n, levels, num_levels, bits, packed);
+  Table().nearest_quantize_pack(values, divisor, n, levels, num_levels, bits,
+                                packed);
 }
 
 }  // namespace tf_gc::kernels

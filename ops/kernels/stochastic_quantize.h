@@ -50,15 +50,16 @@ void StochasticQuantize(const float* values, int64_t n, const float* levels,
                         int num_levels, Seed seed, int64_t first,
                         uint8_t* indices);
 
-// The same indices through PackBits: writes PackedSize(n, bits) bytes.
-// num_levels is at most 2^bits.
-void StochasticQuantizePack(const float* values, int64_t n, const float* levels,
-                            int num_levels, Seed seed, int64_t first, int bits,
-                            uint8_t* packed);
+// The same indices, of values[i] / divisor, through PackBits: writes
+// PackedSize(n, bits) bytes. num_levels is at most 2^bits.
+void StochasticQuantizePack(const float* values, float divisor, int64_t n,
+                            const float* levels, int num_levels, Seed seed,
+                            int64_t first, int bits, uint8_t* packed);
 
 // The same with r = 1/2: the nearest level, and the lower one of two.
-void NearestQuantizePack(const float* values, int64_t n, const float* levels,
-                         int num_levels, int bits, uint8_t* packed);
+void NearestQuantizePack(const float* values, float divisor, int64_t n,
+                         const float* levels, int num_levels, int bits,
+                         uint8_t* packed);
 
 }  // namespace tf_gc::kernels
 

@@ -48,8 +48,7 @@ class Levels {
   }
 
   // The indices of kLanes values.
-  inline Ints Quantize(const float* values, Floats uniforms) const {
-    Floats v = Load<Floats>(values);
+  inline Ints Quantize(Floats v, Floats uniforms) const {
     v = v > lowest_ ? v : lowest_;
     v = v < highest_ ? v : highest_;
     const Ints z = Descend<0>(v, Ints{});
@@ -112,13 +111,15 @@ class Quantizer {
   Quantizer(const float* levels, int num_levels, const Uniform& uniform)
       : levels_(levels, num_levels), uniform_(uniform) {}
 
-  // `first` is the place of values[0] in the stream.
-  inline Bytes Quantize(const float* values, uint64_t first) const {
+  // Of values / divisor. `first` is the place of values[0] in the stream.
+  inline Bytes Quantize(const float* values, float divisor,
+                        uint64_t first) const {
     Floats uniforms[4];
     uniform_.Fill(first, uniforms);
     Ints indices[4];
     for (int k = 0; k < 4; ++k) {
-      indices[k] = levels_.Quantize(values + k * kLanes, uniforms[k]);
+      const Floats v = Load<Floats>(values + k * kLanes) / divisor;
+      indices[k] = levels_.Quantize(v, uniforms[k]);
     }
     if constexpr (kBits < 8) return Narrow(indices);
     for (Ints& lanes : indices) lanes -= 128;
@@ -126,10 +127,11 @@ class Quantizer {
   }
 
   // The same of n < kVectorBytes values.
-  Bytes QuantizeRest(const float* values, int64_t n, uint64_t first) const {
+  Bytes QuantizeRest(const float* values, float divisor, int64_t n,
+                     uint64_t first) const {
     float rest[kVectorBytes] = {};
     __builtin_memcpy(rest, values, n * sizeof(float));
-    return Quantize(rest, first);
+    return Quantize(rest, divisor, first);
   }
 
  private:
@@ -143,27 +145,29 @@ void QuantizeOf(const float* values, int64_t n, const float* levels,
   const Quantizer<kBits, Random> quantizer(levels, num_levels, Random(seed));
   int64_t i = 0;
   for (; i + kVectorBytes <= n; i += kVectorBytes) {
-    Store(quantizer.Quantize(values + i, first + i), indices + i);
+    Store(quantizer.Quantize(values + i, 1, first + i), indices + i);
   }
   if (i < n) {
-    const Bytes rest = quantizer.QuantizeRest(values + i, n - i, first + i);
+    const Bytes rest = quantizer.QuantizeRest(values + i, 1, n - i, first + i);
     __builtin_memcpy(indices + i, &rest, n - i);
   }
 }
 
 template <int kBits, typename Uniform>
-void QuantizePackOf(const float* values, int64_t n, const float* levels,
-                    int num_levels, const Uniform& uniform, int64_t first,
-                    uint8_t* packed) {
+void QuantizePackOf(const float* values, float divisor, int64_t n,
+                    const float* levels, int num_levels, const Uniform& uniform,
+                    int64_t first, uint8_t* packed) {
   const Quantizer<kBits, Uniform> quantizer(levels, num_levels, uniform);
   int64_t i = 0;
   for (; i + kVectorBytes <= n; i += kVectorBytes) {
-    PackVector<kBits>(quantizer.Quantize(values + i, first + i), packed);
+    PackVector<kBits>(quantizer.Quantize(values + i, divisor, first + i),
+                      packed);
     packed += kPackedBytes<kBits>;
   }
   if (i < n) {
-    PackRest<kBits>(quantizer.QuantizeRest(values + i, n - i, first + i), n - i,
-                    packed);
+    PackRest<kBits>(
+        quantizer.QuantizeRest(values + i, divisor, n - i, first + i), n - i,
+        packed);
   }
 }
 
@@ -178,28 +182,29 @@ void Quantize(const float* values, int64_t n, const float* levels,
 }
 
 template <typename Uniform>
-void QuantizePackBy(const Uniform& uniform, const float* values, int64_t n,
-                    const float* levels, int num_levels, int64_t first,
-                    int bits, uint8_t* packed) {
+void QuantizePackBy(const Uniform& uniform, const float* values, float divisor,
+                    int64_t n, const float* levels, int num_levels,
+                    int64_t first, int bits, uint8_t* packed) {
   const auto quantize_pack = bits == 2   ? QuantizePackOf<2, Uniform>
                              : bits == 3 ? QuantizePackOf<3, Uniform>
                              : bits == 4 ? QuantizePackOf<4, Uniform>
                              : bits == 5 ? QuantizePackOf<5, Uniform>
                                          : QuantizePackOf<8, Uniform>;
-  quantize_pack(values, n, levels, num_levels, uniform, first, packed);
+  quantize_pack(values, divisor, n, levels, num_levels, uniform, first, packed);
 }
 
-void QuantizePack(const float* values, int64_t n, const float* levels,
-                  int num_levels, Seed seed, int64_t first, int bits,
-                  uint8_t* packed) {
-  QuantizePackBy(Random(seed), values, n, levels, num_levels, first, bits,
-                 packed);
+void QuantizePack(const float* values, float divisor, int64_t n,
+                  const float* levels, int num_levels, Seed seed, int64_t first,
+                  int bits, uint8_t* packed) {
+  QuantizePackBy(Random(seed), values, divisor, n, levels, num_levels, first,
+                 bits, packed);
 }
 
-void NearestQuantizePack(const float* values, int64_t n, const float* levels,
-                         int num_levels, int bits, uint8_t* packed) {
-  QuantizePackBy(Half(), values, n, levels, num_levels, /*first=*/0, bits,
-                 packed);
+void NearestQuantizePack(const float* values, float divisor, int64_t n,
+                         const float* levels, int num_levels, int bits,
+                         uint8_t* packed) {
+  QuantizePackBy(Half(), values, divisor, n, levels, num_levels, /*first=*/0,
+                 bits, packed);
 }
 
 }  // namespace

@@ -70,9 +70,9 @@ void Divide(const float* values, int64_t n, float divisor, float* quotients) {
   Table().divide(values, n, divisor, quotients);
 }
 
-void Undelivered(const float* values, const float* residual,
-                 const float* delivered, int64_t n, float* undelivered) {
-  Table().undelivered(values, residual, delivered, n, undelivered);
+void Subtract(const float* values, const float* others, int64_t n,
+              float* differences) {
+  Table().subtract(values, others, n, differences);
 }
 
 void DivideByUnits(float* values, int64_t n, float row, const float* columns) {
@@ -109,12 +109,15 @@ void ThcPart::Quantize(const ThcTable& table,
                        float* rotated, uint8_t* packed) const {
   RandomizedHadamardPart(values, n_ / blocks_.size, blocks_.size, signs_,
                          first_, rotated);
+  const bool has_one_limit = blocks_.size >= kUnit;  // each unit
+  float divisor = 1;
   ForEachUnit(
-      [=](float limit, int64_t offset, int64_t length) {
-        if (limit > 0) {
-          Divide(rotated + offset, length, limit, rotated + offset);
-        } else {
+      [=, &divisor](float limit, int64_t offset, int64_t length) {
+        divisor = has_one_limit && limit > 0 ? limit : 1;
+        if (!(limit > 0)) {
           std::fill_n(rotated + offset, length, 0.0f);
+        } else if (!has_one_limit) {
+          Divide(rotated + offset, length, limit, rotated + offset);
         }
       },
       [&](int64_t offset, int64_t length) {
@@ -122,11 +125,12 @@ void ThcPart::Quantize(const ThcTable& table,
         const int num_levels = static_cast<int>(table.levels.size());
         uint8_t* const to = packed + PackedSize(offset, table.bits);
         if (rounding.has_value()) {
-          StochasticQuantizePack(rotated + offset, length, levels, num_levels,
-                                 *rounding, first_ + offset, table.bits, to);
+          StochasticQuantizePack(rotated + offset, divisor, length, levels,
+                                 num_levels, *rounding, first_ + offset,
+                                 table.bits, to);
         } else {
-          NearestQuantizePack(rotated + offset, length, levels, num_levels,
-                              table.bits, to);
+          NearestQuantizePack(rotated + offset, divisor, length, levels,
+                              num_levels, table.bits, to);
         }
       });
 }

@@ -108,9 +108,8 @@ double SumOfSquares(const float* values, int64_t n);
 
 // Of n values each; the result may be any of the arguments.
 void Divide(const float* values, int64_t n, float divisor, float* quotients);
-// undelivered = values + residual - delivered.
-void Undelivered(const float* values, const float* residual,
-                 const float* delivered, int64_t n, float* undelivered);
+void Subtract(const float* values, const float* others, int64_t n,
+              float* differences);
 // In place, by row * columns[i], the units of a part of a row.
 void DivideByUnits(float* values, int64_t n, float row, const float* columns);
 void MultiplyByUnits(float* values, int64_t n, float row, const float* columns);

@@ -31,12 +31,10 @@ void Divide(const float* values, int64_t n, float divisor, float* quotients) {
   for (int64_t i = 0; i < n; ++i) quotients[i] = values[i] / divisor;
 }
 
-void Undelivered(const float* values, const float* residual,
-                 const float* delivered, int64_t n, float* undelivered) {
+void Subtract(const float* values, const float* others, int64_t n,
+              float* differences) {
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) {
-    undelivered[i] = values[i] + residual[i] - delivered[i];
-  }
+  for (int64_t i = 0; i < n; ++i) differences[i] = values[i] - others[i];
 }
 
 void DivideByUnits(float* values, int64_t n, float row, const float* columns) {
@@ -83,8 +81,13 @@ void DecodeSums(const Lane* sums, int64_t n, float limit, float step,
 
 }  // namespace
 
-const ThcKernelTable kThcKernelTable = {
-    SumOfSquares,    Divide,        Undelivered,         DivideByUnits,
-    MultiplyByUnits, DecodeIndices, DecodeSums<uint8_t>, DecodeSums<uint16_t>};
+const ThcKernelTable kThcKernelTable = {SumOfSquares,
+                                        Divide,
+                                        Subtract,
+                                        DivideByUnits,
+                                        MultiplyByUnits,
+                                        DecodeIndices,
+                                        DecodeSums<uint8_t>,
+                                        DecodeSums<uint16_t>};
 
 }  // namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET

@@ -98,8 +98,9 @@ void PackValues(const Rows& rows, int64_t begin, int64_t end,
     Scale(x, n, kernels::Bfloat16ToFloat(scale),
           scaled.data() + (row - begin) * n);
   }
-  kernels::StochasticQuantizePack(scaled.data(), scaled.size(), levels.data(),
-                                  levels.count(), seed, begin * n, bits,
+  kernels::StochasticQuantizePack(scaled.data(), /*divisor=*/1, scaled.size(),
+                                  levels.data(), levels.count(), seed,
+                                  begin * n, bits,
                                   codes + kernels::PackedSize(begin * n, bits));
 }
 

@@ -146,9 +146,9 @@ class ReferenceUnits {
   Floats columns_;
 };
 
-// The scale of values that are measured segment by segment, of variable v and
-// so many ranks.
-float ReferenceScale(const Options& options, size_t v, int ranks,
+// The scale of values that are measured segment by segment, of variable v; in
+// units so many times as large.
+float ReferenceScale(const Options& options, size_t v, float times,
                      const std::vector<Floats>& segments) {
   float largest = 0;
   double total = 0;
@@ -171,8 +171,7 @@ float ReferenceScale(const Options& options, size_t v, int ranks,
     of = Of::kMean;
   }
   if (of == Of::kUnit) {
-    return std::fmin(multiplier * std::sqrt(static_cast<float>(ranks)),
-                     largest);
+    return std::fmin(multiplier * times, largest);
   }
   if (of == Of::kMean) {
     return std::fmin(static_cast<float>(multiplier * (total / count)), largest);
@@ -237,7 +236,7 @@ void ReferenceOfVariable(size_t v, const std::vector<Place>& places,
       }
       sent.back().push_back(units.Divide(t[r][i], i));
     }
-    scales[r] = ReferenceScale(options, v, /*ranks=*/1, sent);
+    scales[r] = ReferenceScale(options, v, /*times=*/1, sent);
     finite = finite && !std::isnan(scales[r]);
   }
   if (!finite) {
@@ -265,7 +264,8 @@ void ReferenceOfVariable(size_t v, const std::vector<Place>& places,
   // 5. and all decode what it sends.
   std::map<std::tuple<int, int64_t, int>, float> segment_scales;
   for (const auto& [segment, values] : segments) {
-    segment_scales[segment] = ReferenceScale(options, v, count, {values});
+    const float times = 2 * std::sqrt(static_cast<float>(count));
+    segment_scales[segment] = ReferenceScale(options, v, times, {values});
   }
   for (size_t i = 0; i < n; ++i) {
     const float scale = segment_scales.at(places[i].segment);
@@ -658,7 +658,7 @@ TEST(ThreeLcExchangeOfManyTest, ScalesAboveTheirUnitsAreDataLoss) {
   for (const std::string tag : {"contribution:1", "sum:0"}) {
     const bool is_sum = tag == "sum:0";
     const int flags = is_sum ? 0 : 1;
-    for (const float scale : {is_sum ? 2.6f * std::sqrt(2.0f) : 2.6f, 3e38f}) {
+    for (const float scale : {is_sum ? 5.2f * std::sqrt(2.0f) : 2.6f, 3e38f}) {
       Ranks ranks = MakeRanks(2, {n});
       const absl::Status status =
           ExchangeUnderFault(&ranks, options, [&](Transfer* transfer) {

@@ -73,13 +73,14 @@ Bytes Quantize(const FloatVector& values, const FloatVector& levels,
 }
 
 Bytes QuantizePack(const FloatVector& values, const FloatVector& levels,
-                   int bits, Seed seed = kSeed, int64_t first = 0) {
+                   int bits, Seed seed = kSeed, int64_t first = 0,
+                   float divisor = 1) {
   const int64_t n = values.size();
   // Right before the end of an allocation.
   const FloatVector in(values);
   Guarded<uint8_t> packed(PackedSize(n, bits), n % 5);
-  StochasticQuantizePack(in.data(), n, levels.data(), levels.size(), seed,
-                         first, bits, packed.data());
+  StochasticQuantizePack(in.data(), divisor, n, levels.data(), levels.size(),
+                         seed, first, bits, packed.data());
   EXPECT_TRUE(packed.GuardsAreIntact()) << n;
   return packed.Values();
 }
@@ -106,15 +107,28 @@ int SmallestBits(size_t num_levels) {
   return 8;
 }
 
+constexpr float kDivisor = 3;
+
+FloatVector Quotients(FloatVector values, float divisor) {
+  for (float& value : values) value /= divisor;
+  return values;
+}
+
 void ExpectReference(const FloatVector& values, const FloatVector& levels,
                      Seed seed = kSeed, int64_t first = 0) {
   const Bytes expected = Reference(values, levels, seed, first);
   ASSERT_EQ(Quantize(values, levels, seed, first), expected)
       << values.size() << " values, " << levels.size() << " levels";
+  const Bytes of_quotients =
+      Reference(Quotients(values, kDivisor), levels, seed, first);
   for (const int bits : {2, 3, 4, 5, 8}) {
     if (bits < SmallestBits(levels.size())) continue;
     ASSERT_EQ(QuantizePack(values, levels, bits, seed, first),
               ReferencePack(expected, bits))
+        << values.size() << " values, " << levels.size() << " levels, " << bits
+        << " bits";
+    ASSERT_EQ(QuantizePack(values, levels, bits, seed, first, kDivisor),
+              ReferencePack(of_quotients, bits))
         << values.size() << " values, " << levels.size() << " levels, " << bits
         << " bits";
   }
@@ -174,20 +188,23 @@ TEST_P(StochasticQuantizeTest, WithoutASeedTheNearestLevelIsTaken) {
       if (n > 2) {
         values[0] = kNaN;
         values[1] = levels[0] / 2 + levels[1] / 2;  // the lower one, if exact
+        values[2] = kDivisor * values[1];
       }
-      Bytes expected;
-      for (const float value : values) {
-        expected.push_back(ReferenceIndex(value, levels, 0.5f));
-      }
-      for (const int bits : {2, 3, 4, 5, 8}) {
-        if (bits < SmallestBits(levels.size())) continue;
-        const FloatVector in(values);
-        Guarded<uint8_t> packed(PackedSize(n, bits), n % 5);
-        NearestQuantizePack(in.data(), n, levels.data(), levels.size(), bits,
-                            packed.data());
-        EXPECT_TRUE(packed.GuardsAreIntact()) << n;
-        ASSERT_EQ(packed.Values(), ReferencePack(expected, bits))
-            << n << " values, " << count << " levels, " << bits << " bits";
+      for (const float divisor : {1.0f, kDivisor}) {
+        Bytes expected;
+        for (const float value : Quotients(values, divisor)) {
+          expected.push_back(ReferenceIndex(value, levels, 0.5f));
+        }
+        for (const int bits : {2, 3, 4, 5, 8}) {
+          if (bits < SmallestBits(levels.size())) continue;
+          const FloatVector in(values);
+          Guarded<uint8_t> packed(PackedSize(n, bits), n % 5);
+          NearestQuantizePack(in.data(), divisor, n, levels.data(),
+                              levels.size(), bits, packed.data());
+          EXPECT_TRUE(packed.GuardsAreIntact()) << n;
+          ASSERT_EQ(packed.Values(), ReferencePack(expected, bits))
+              << n << " values, " << count << " levels, " << bits << " bits";
+        }
       }
     }
   }

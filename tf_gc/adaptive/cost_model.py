@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tf_gc import checks
 
 # Up and down, in settled training.
-BITS_OF_3LC = (1.4, 2.0)
+BITS_OF_3LC = (1.6, 1.6)
 _BITS_OF_VALUE = 32
 
 

@@ -23,7 +23,7 @@ class ThreeLC(Compressor):
 
     with a unit u for each value that all workers know: the root of the second
     moment that its row and its column have had so far. Sums of N workers are
-    quantised with k sqrt(N). The paper has u = 1 and M = s max|t|: a single value
+    quantised with 2 k sqrt(N). The paper has u = 1 and M = s max|t|: a single value
     that has waited for long then makes M so large that few others are sent, and
     those in spikes, which spoils Adam above all. What is larger than M u is cut,
     and the rest stays in the residual. Variables that are no matrices have no
