@@ -115,7 +115,10 @@ class Traffic:
 
     @property
     def bits_per_value_down(self) -> float:
-        """Bits sent for one value of a sum."""
+        """Bits sent for one value of a sum, of those that this worker sends.
+
+        Each worker serves other values. The mean of all workers is that of the model.
+        """
         return _bits_per_value(self.result_bytes_sent, self.values_sent / 2)
 
     @property
