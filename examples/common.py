@@ -225,7 +225,7 @@ def _mean_traffic(cluster):
     del own["variables"]
     values = tf.constant(list(own.values()), tf.float64)
     total = cluster.strategy.reduce("SUM", cluster.strategy.run(lambda: values), axis=None)
-    means = (total / cluster.workers).numpy()
+    means = (total / cluster.strategy.num_replicas_in_sync).numpy()
     types = map(type, own.values())
     mean = {name: to(value) for name, to, value in zip(own, types, means, strict=True)}
     return dataclasses.replace(traffic, **mean)

@@ -50,7 +50,7 @@ void StochasticQuantize(const float* values, int64_t n, const float* levels,
                         int num_levels, Seed seed, int64_t first,
                         uint8_t* indices);
 
-// The same indices, of values[i] / divisor, through PackBits: writes
+// The same indices, of values[i] / divisor > 0, through PackBits: writes
 // PackedSize(n, bits) bytes. num_levels is at most 2^bits.
 void StochasticQuantizePack(const float* values, float divisor, int64_t n,
                             const float* levels, int num_levels, Seed seed,

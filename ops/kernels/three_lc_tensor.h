@@ -55,8 +55,8 @@ struct ThreeLcScaling {
     const bool has_none = of == Of::kUnit && units.rows == nullptr;
     return has_none ? ThreeLcScaling(kMeans, Of::kMean) : *this;
   }
-  // The same for the sum of n tensors that are mostly noise, and have been
-  // quantised: in their units it is 2 root n times as large.
+  // The same for the sum of n tensors, quantised and mostly noise: 2 root n
+  // times as many of their units.
   ThreeLcScaling OfSum(int n) const {
     return {of == Of::kUnit ? 2 * multiplier * std::sqrt(static_cast<float>(n))
                             : multiplier,

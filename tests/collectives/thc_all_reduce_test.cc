@@ -290,6 +290,16 @@ TEST(ThcAllReduceTest, QuantizesInUnits) {
                 {.divisor = 3, .units = {first, second}, .rows = {30, 2}});
 }
 
+TEST(ThcAllReduceTest, PartsOfOneVariableAreDecodedWhereItIs) {
+  Floats units(64 + 128, 0.5f);
+  for (size_t i = 0; i < units.size(); ++i) units[i] += i % 7;
+  for (const float divisor : {1.0f, 3.0f}) {
+    ExpectReduces(3, {64 * 128},
+                  {.divisor = divisor, .units = {units}, .rows = {64}});
+    ExpectReduces(3, {300, 64 * 128}, {.divisor = divisor});
+  }
+}
+
 TEST(ThcAllReduceTest, NoUnitIsFarBelowTheOthers) {
   Floats units(30 + 40, 1);
   units[7] = units[50] = 1e-3f;
@@ -333,21 +343,22 @@ void ExpectNaN(const Floats& values) {
 }
 
 TEST(ThcAllReduceTest, NonFiniteVariableIsNaNEverywhereAndKeepsItsResidual) {
-  const std::vector<int64_t> sizes = {900, 800, 700};
-  Ranks ranks = MakeRanks(3, sizes);
-  ranks[1].gradients[1][7] = kNaN;
-  const Ranks before = ranks;
-  // The others are as if this rank had zeros there.
-  Ranks expected = ranks;
-  expected[1].gradients[1] = expected[1].residuals[1] = Floats(800);
-  Reduce(&expected, {});
-  Exchange(&ranks, {});
-  for (int r = 0; r < 3; ++r) {
-    ExpectNaN(ranks[r].gradients[1]);
-    EXPECT_EQ(ranks[r].residuals[1], before[r].residuals[1]);
-    for (const int v : {0, 2}) {
-      EXPECT_EQ(ranks[r].gradients[v], expected[r].gradients[v]);
-      EXPECT_EQ(ranks[r].residuals[v], expected[r].residuals[v]);
+  for (const int64_t size : {800, 64 * 128}) {  // that has a part of its own
+    Ranks ranks = MakeRanks(3, {900, size, 700});
+    ranks[1].gradients[1][7] = kNaN;
+    const Ranks before = ranks;
+    // The others are as if this rank had zeros there.
+    Ranks expected = ranks;
+    expected[1].gradients[1] = expected[1].residuals[1] = Floats(size);
+    Reduce(&expected, {});
+    Exchange(&ranks, {});
+    for (int r = 0; r < 3; ++r) {
+      ExpectNaN(ranks[r].gradients[1]);
+      EXPECT_EQ(ranks[r].residuals[1], before[r].residuals[1]);
+      for (const int v : {0, 2}) {
+        EXPECT_EQ(ranks[r].gradients[v], expected[r].gradients[v]);
+        EXPECT_EQ(ranks[r].residuals[v], expected[r].residuals[v]);
+      }
     }
   }
 }

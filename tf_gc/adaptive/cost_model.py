@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tf_gc import checks
 
-# Up and down, in settled training.
+# Up and down, in settled training, with second moments and small variables.
 BITS_OF_3LC = (1.6, 1.6)
 _BITS_OF_VALUE = 32
 
