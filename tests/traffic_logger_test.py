@@ -206,7 +206,8 @@ class TrafficLoggerTest(parameterized.TestCase):
                 self.assertEqual(logs["bytes_received_per_step"], received / _BATCHES)
                 self.assertAlmostEqual(logs["bits_per_value_down"], 8 * down / (values / 2))
                 self.assertAlmostEqual(logs["bits_per_value_up"], 8 * (sent - down) / (values / 2))
-                self.assertBetween(logs["compression_error"], 0.01, 1.0)
+                # Above 1 where this worker keeps what is left of sums, with others' gradients.
+                self.assertBetween(logs["compression_error"], 0.01, 2.0)
                 self.assertGreater(logs["residual_ratio"], logs["compression_error"])
 
     def test_logs_are_of_the_time_since_the_last_one(self):

@@ -47,8 +47,9 @@ class TrafficLogger(keras_seams.TfKerasCallback, keras.callbacks.Callback):
     and where it conserves gradients, e' what it has not delivered of that: the
     error of a compressor is at most sqrt(1 - delta) in the analysis of error
     feedback (Karimireddy et al., "Error Feedback Fixes SignSGD and other Gradient
-    Compression Schemes", ICML 2019, Assumption A). Norms are Euclidean, over all
-    variables that have a residual.
+    Compression Schemes", ICML 2019, Assumption A). With 3LC it may be above 1, as
+    e' has what is left of sums, of all workers' gradients, where this worker
+    serves them. Norms are Euclidean, over all variables that have a residual.
 
     Bits and bytes are those since the last log, not since training began. Norms
     are those of one step, in the middle of the time that is logged, as they cost
