@@ -286,8 +286,9 @@ void ThcBucket::QuantizePart(const ThcPart& part, int64_t n, float* room,
   Gather(part.first(), n, t);
   const float* in_units = t;
   if (!units_.empty()) {
-    in_units = std::copy_n(t, n, delivered) - n;
+    std::copy_n(t, n, delivered);
     ToUnits(part.first(), n, delivered);
+    in_units = delivered;
   }
   part.Quantize(table(), scheme_.rounding, in_units, delivered, packed);
   part.Decode(table(), packed, delivered);

@@ -96,7 +96,7 @@ class ThcBucket {
   void FromUnits(const Segment& segment, float* part) const;
   // Writes t for n values from `first` on, and zeros for the padding.
   void Gather(int64_t first, int64_t n, float* t) const;
-  // Divides these by their units.
+  // Divides these by their units, in place.
   void ToUnits(int64_t first, int64_t n, float* t) const;
   // Whether all was finite that did not count as zeros.
   bool Measure(std::vector<float>* norms);

@@ -50,8 +50,8 @@ void StochasticQuantize(const float* values, int64_t n, const float* levels,
                         int num_levels, Seed seed, int64_t first,
                         uint8_t* indices);
 
-// The same indices, of values[i] / divisor > 0, through PackBits: writes
-// PackedSize(n, bits) bytes. num_levels is at most 2^bits.
+// The same indices, of v = values[i] / divisor with a divisor > 0, through
+// PackBits: writes PackedSize(n, bits) bytes. num_levels is at most 2^bits.
 void StochasticQuantizePack(const float* values, float divisor, int64_t n,
                             const float* levels, int num_levels, Seed seed,
                             int64_t first, int bits, uint8_t* packed);
