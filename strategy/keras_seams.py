@@ -338,6 +338,11 @@ def _build_from_local_batch(maybe_symbolic_build):
 
 def _check_all_workers(check_finite):
     def check(optimizer, grads):
+        if _is_pushed():
+            raise NotImplementedError(
+                "LossScaleOptimizer keeps one scale, which the workers of parameter servers would "
+                "all change, at different times: use the policy mixed_bfloat16, which needs none"
+            )
         finite = check_finite(optimizer, grads)
         has_reducer = hasattr(tf.distribute.get_strategy(), "reduce_gradients")
         return _on_all_workers(finite) if has_reducer else finite
@@ -385,7 +390,7 @@ def _begin_local_step(apply):
 
     def begin(optimizer, grads, trainable_variables=None):
         if training := _local_training(optimizer):
-            if not optimizer.built:
+            if not optimizer.built and trainable_variables is not None:
                 with tf.init_scope():
                     optimizer.build(list(trainable_variables))
             # Weight decay, which comes before gradients are reduced, is part of the step.
@@ -438,7 +443,8 @@ def _push_with_apply(apply):
     """For Keras 3's `apply(optimizer, grads, trainable_variables)`."""
 
     def push(optimizer, grads, trainable_variables=None):
-        if not _is_pushed():
+        is_unknown = not optimizer.built and trainable_variables is None  # which Keras refuses
+        if is_unknown or not _is_pushed():
             return apply(optimizer, grads, trainable_variables)
         variables = list(trainable_variables or optimizer._trainable_variables)
         if not optimizer.built:

@@ -97,6 +97,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         communication_options: tf.distribute.experimental.CommunicationOptions | None = None,
         compression: Compressor | Policy | DiLoCo | Literal["auto"] | None = None,
     ) -> None:
+        if not (cluster_resolver is None or hasattr(cluster_resolver, "cluster_spec")):
+            raise ValueError(
+                f"cluster_resolver must be a cluster resolver, got {cluster_resolver!r}; give a "
+                "compressor as compression=..."
+            )
         diloco = compression if isinstance(compression, DiLoCo) else None
         self._compression = diloco.policy if diloco else as_policy(compression)
         resolver = cluster_resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()

@@ -19,6 +19,8 @@ OUTER_RESIDUAL = f"{OUTER_GRADIENT}residual"
 OUTER_STEPS = f"{OUTER_GRADIENT}steps"
 _RESIDUALS = ("residual", OUTER_RESIDUAL)
 
+_PAUSE_BEFORE_A_SAVE = 0.02  # seconds, and more than between what one save asks for
+
 
 class Residuals(internals.Trackable):
     """The slots of every variable and worker, for as long as the variable lives.
@@ -59,7 +61,7 @@ class Residuals(internals.Trackable):
         self._has_reported_equal = False
         self._has_reduced = False
         self._adoptions = 0
-        self._collected = float("-inf")  # when, in seconds
+        self._asked = float("-inf")  # for the slots, last; in seconds
 
     def __len__(self) -> int:
         return sum(slot in _RESIDUALS for slots in self._slots.values() for slot in slots)
@@ -305,10 +307,10 @@ class Residuals(internals.Trackable):
                 self._saved[name] = made
 
     def _collect_garbage(self):
-        """Frees variables that nobody uses; saving, which is quick, asks for the slots often."""
-        if time.monotonic() > self._collected + 1:
+        """Frees variables that nobody uses, once in a save, which asks for the slots often."""
+        if time.monotonic() > self._asked + _PAUSE_BEFORE_A_SAVE:
             gc.collect()
-            self._collected = time.monotonic()
+        self._asked = time.monotonic()
 
     def _trackable_children(self, save_type=None, **kwargs):
         self._collect_garbage()

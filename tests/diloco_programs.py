@@ -558,6 +558,15 @@ def synchronize_nothing(diloco):
     tf_gc.MultiWorkerMirroredStrategy(compression=diloco).synchronize([])
 
 
+def apply_without_variables():
+    """Gives an optimizer of Keras 3 that is not built yet gradients alone."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.DiLoCo(2))
+    with strategy.scope():
+        tf.Variable(tf.zeros([3]))
+        optimizer = tf.keras.optimizers.SGD(0.1)
+    strategy.run(tf.function(lambda: optimizer.apply([tf.ones([3])])))
+
+
 def warnings_of_squares(diloco, name, legacy=False, eager=False, **arguments):
     """Trains a matrix for four steps; returns what was warned of compressed gradients."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=diloco)

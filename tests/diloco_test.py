@@ -783,6 +783,10 @@ class KerasTest(parameterized.TestCase):
 
 
 class ArgumentsTest(parameterized.TestCase):
+    def test_keras_refuses_gradients_of_unknown_variables(self):
+        for error in shared_cluster(2).outcomes(programs.apply_without_variables):
+            self.assertIn("optimizer must already be built", str(error))
+
     @parameterized.parameters(
         ({"inner_steps": 0}, "inner_steps"),
         ({"inner_steps": 2.5}, "inner_steps"),

@@ -1250,6 +1250,30 @@ class LinkChangesTest(_LaunchTest):
 
 
 class SignalTest(_LaunchTest):
+    def test_a_launcher_whose_parent_ignores_the_ends_of_children_sees_those_of_its_own(self):
+        body = """
+            time.sleep(index)
+            print("saved", signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL)
+            sys.exit(3 * index)
+            """
+        launcher = [sys.executable, "-m", "tf_gc.launch", "--workers=2", self.write(body)]
+        program = (
+            "import os, signal\n"
+            "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+            f"os.execv({sys.executable!r}, {launcher!r})"
+        )
+        result = subprocess.run(
+            [sys.executable, "-c", program],
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(result.returncode, 3)
+        self.assertCountEqual(
+            result.stdout.splitlines(), ["[worker 0] saved True", "[worker 1] saved True"]
+        )
+
     @parameterized.parameters(signal.SIGINT, signal.SIGTERM)
     def test_a_signal_reaches_every_worker(self, number):
         with self.background(_SLEEP, workers=3) as (process, pids):

@@ -999,6 +999,22 @@ def push_of_an_unknown_shape(**kwargs):
     coordinator.join()
 
 
+def apply_without_variables(**kwargs):
+    """Gives an optimizer of Keras 3 that is not built yet gradients alone."""
+    strategy = make_strategy(**kwargs)
+    with strategy.scope():
+        tf.Variable(tf.zeros([3]))
+        optimizer = keras.optimizers.SGD(0.1)
+
+    @tf.function
+    def step():
+        strategy.run(lambda: optimizer.apply([tf.ones([3])]))
+
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    coordinator.schedule(step)
+    coordinator.join()
+
+
 def push_at_once(count, late_every=None, **kwargs):
     """Pushes from all workers at the same time; returns values, residual and traffic.
 

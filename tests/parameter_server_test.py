@@ -447,6 +447,11 @@ class MistakeTest(parameterized.TestCase):
         error = shared_cluster(1).outcome(programs.push_of_a_model_from_outside)
         self.assertIn("in this strategy's scope(); it is float32", str(error))
 
+    def test_keras_refuses_gradients_of_unknown_variables(self):
+        program = programs.apply_without_variables
+        error = shared_cluster(1).outcome(program, compression=tf_gc.Policy())
+        self.assertIn("optimizer must already be built", str(error))
+
 
 # Whether pushes go into rounds, whether those that fail have arrived, and the number of pushes.
 _STEPS_THAT_FAIL = tuple(itertools.product((False, True), (False, True), (3, 5)))
@@ -982,9 +987,16 @@ class KerasTest(parameterized.TestCase):
 
     def test_mixed_precision_in_keras_3(self):
         result = shared_cluster(2).run(
-            programs.keras3_loop, 200, dtype_policy="mixed_float16", compression=tf_gc.ThreeLC()
+            programs.keras3_loop, 200, dtype_policy="mixed_bfloat16", compression=tf_gc.ThreeLC()
         )
         self.assertGreater(result["accuracy"], 0.85)
+
+    def test_a_loss_scale_that_all_workers_would_change_is_refused(self):
+        outcome = shared_cluster(2).outcome(
+            programs.keras3_loop, 1, dtype_policy="mixed_float16", compression=tf_gc.ThreeLC()
+        )
+        self.assertIsInstance(outcome, NotImplementedError)
+        self.assertRegex(str(outcome), "LossScaleOptimizer.*mixed_bfloat16")
 
     def test_keras_3_variables_have_their_paths(self):
         policy = tf_gc.Policy(

@@ -667,6 +667,27 @@ def save_while_one_worker_has_an_old_model(directory):
     return [name for name, _ in tf.train.list_variables(path) if name.startswith("residuals")]
 
 
+def save_again_without_a_model(directory):
+    """Saves slots of a model, lets go of it, and saves again; returns both checkpoints' names."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([64, 64]))
+    strategy.residuals.local(variable, "residual", variable.shape)
+    checkpoint = tf.train.Checkpoint(residuals=strategy.residuals)
+    gc.disable()
+    try:
+        paths = [checkpoint.write(os.path.join(directory, "first"))]
+        cycle = [variable]
+        cycle.append(cycle)
+        del variable, cycle
+        paths.append(checkpoint.write(os.path.join(directory, "second")))
+    finally:
+        gc.enable()
+    return [
+        [name for name, _ in tf.train.list_variables(path) if "residuals" in name] for path in paths
+    ]
+
+
 def fit_twice():
     """Residuals before and after a second `fit`, which traces anew."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())

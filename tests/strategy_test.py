@@ -36,6 +36,10 @@ class ReductionTest(parameterized.TestCase):
         factor = workers if reduce_op == "MEAN" else 1
         np.testing.assert_allclose(delivered.sum(axis=0) * factor + kept, put_in, atol=1e-4)
 
+    def test_a_compressor_in_the_place_of_the_cluster_says_where_it_goes(self):
+        with self.assertRaisesRegex(ValueError, r"cluster_resolver.*compression=\.\.\."):
+            tf_gc.MultiWorkerMirroredStrategy(tf_gc.ThreeLC())
+
     def test_a_delivered_value_is_zero_or_the_scale_of_its_shard(self):
         delivered, _ = shared_cluster(2).run(programs.reduce_steps, tf_gc.ThreeLC(), "SUM", 1)[0]
         for shard in np.split(np.abs(delivered[0].ravel()), 2):
@@ -518,6 +522,12 @@ class KerasTest(parameterized.TestCase):
         with Cluster(2) as cluster:
             names = one(cluster.run(programs.save_while_one_worker_has_an_old_model, directory))
         self.assertLen([name for name in names if "steps" in name], 1, names)
+
+    def test_a_checkpoint_right_after_another_has_no_slots_of_a_model_that_is_gone(self):
+        directory = self.create_tempdir().full_path
+        [(first, second)] = shared_cluster(1).run(programs.save_again_without_a_model, directory)
+        self.assertNotEmpty(first)
+        self.assertEmpty(second)
 
     def test_two_models_of_one_shape_keep_separate_residuals(self):
         result = one(shared_cluster(2).run(programs.two_models_of_one_shape))

@@ -455,7 +455,10 @@ void LocalModel::EncodeThc(const DenseGradient& gradient,
   if (!is_compressed) {
     writer->Add(id, Codec::kFloat32, t);
     writer->Add(id, Codec::kThcNorms, norms);
-    if (is_finite) variable.residual.reset();
+    // Norms may be too large for what is not.
+    if (is_finite || kernels::AllFinite(FloatsOf(t), n, parallel_for)) {
+      variable.residual.reset();
+    }
     return;
   }
   push->sent[id].thc = {gradient.codec->thc, variable.scales};
@@ -649,6 +652,7 @@ void LocalModel::TakeBackEntry(const MessageWriter::Entry& entry,
 
 void LocalModel::TakeBackRows(const MessageWriter::Entry& entry,
                               const RowsShape& shape, Variable* variable) {
+  if (shape.length == 0) return;
   Rows rows, finite;
   DecodeRows(entry.codec, BytesOf(entry.body), entry.size, shape, "", &rows)
       .IgnoreError();  // it is this worker's own

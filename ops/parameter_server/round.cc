@@ -217,8 +217,21 @@ void Round::Accumulator::Reserve(const PushEntry& entry, TensorPool* pool,
     ReserveRows(*decoded, &rows);
   } else if (entry.codec == Codec::kThcIndices) {
     lanes.reserve(ThcBlocks(n).padded());
-  } else if (entry.codec != Codec::kThcNorms && !sum && !room) {
-    room = pool->Floats(n);
+    const bool goes_to_sum =
+        !HasThcNorms(entry.body, entry.size) ||
+        (pushes_in_lanes > 0 && scales.version != entry.scales.version);
+    if (goes_to_sum) ReserveSum(n, pool);
+  } else if (entry.codec != Codec::kThcNorms) {
+    ReserveSum(n, pool);
+  }
+}
+
+void Round::Accumulator::ReserveSum(int64_t n, TensorPool* pool) {
+  if (!sum) {
+    if (!room) room = pool->Floats(n);
+  } else if (is_sum_taken) {
+    sum = Copy(*sum, pool);
+    is_sum_taken = false;
   }
 }
 
@@ -246,10 +259,11 @@ void Round::Accumulator::AddValues(const PushEntry& entry,
   const VariableInfo& variable = *entry.variable;
   const int64_t n = variable.size();
   const bool is_first = !sum;
-  if (is_first) sum = TakeRoom(n, pool);
+  ReserveSum(n, pool);
+  if (is_first) sum = std::exchange(room, std::nullopt);
   const auto decode = is_first ? DecodePushBody : DecodeAddPushBody;
   decode(entry.codec, variable.push.rows, variable.push.units, entry.body,
-         entry.size, n, PrepareSum(n, pool), parallel_for);
+         entry.size, n, FloatsOf(&*sum), parallel_for);
 }
 
 void Round::Accumulator::AddStatistics(const PushEntry& entry) {
@@ -305,17 +319,12 @@ void Round::Accumulator::AddLanes(const VariableInfo& variable,
       .DecodeAdd(lanes.data(), pushes_in_lanes, to, parallel_for);
 }
 
-Tensor Round::Accumulator::TakeRoom(int64_t n, TensorPool* pool) {
-  return room ? *std::exchange(room, std::nullopt) : pool->Floats(n);
-}
-
 // The sum so far, zeros at first, to be added to.
 float* Round::Accumulator::PrepareSum(int64_t n, TensorPool* pool) {
+  ReserveSum(n, pool);
   if (!sum) {
-    sum = TakeRoom(n, pool);
+    sum = std::exchange(room, std::nullopt);
     std::fill_n(FloatsOf(&*sum), n, 0.0f);
-  } else if (std::exchange(is_sum_taken, false)) {
-    sum = Copy(*sum, pool);
   }
   return FloatsOf(&*sum);
 }

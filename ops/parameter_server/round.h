@@ -112,8 +112,9 @@ class Round {
                      TensorPool* pool);
     void AddLanes(const VariableInfo& variable,
                   const kernels::ParallelFor& parallel_for, float* to) const;
+    // Gets room for a sum, or one's own copy of a sum that others hold.
+    void ReserveSum(int64_t n, TensorPool* pool);
     float* PrepareSum(int64_t n, TensorPool* pool);
-    tensorflow::Tensor TakeRoom(int64_t n, TensorPool* pool);
 
     mutable std::mutex mutex;
     std::optional<tensorflow::Tensor> room;  // for the sum, till there is one

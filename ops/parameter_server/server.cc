@@ -26,8 +26,10 @@ using ::tensorflow::Tensor;
 // version.
 constexpr int64_t kVersionFactor = 4;
 
-// That are kept of a version: more workers than lack different things.
+// That are kept of a version: more workers than lack different things; and as
+// many bytes as so many whole models, where each worker lacks another one.
 constexpr size_t kMostMessages = 64;
+constexpr int64_t kMostModels = 2;
 
 constexpr int64_t kLongestPatienceMicros = int64_t{3600} * 1000 * 1000;
 
@@ -312,7 +314,7 @@ std::vector<Change> Server::Encode(const Values& values,
 }
 
 absl::Status Server::Pull(const PullRequest& request,
-                          const std::vector<uint32_t>& ids, Tensor* bytes) {
+                          const std::vector<uint32_t>& ids, Tensor* bytes) try {
   std::shared_ptr<SharedMessage> message;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -339,6 +341,8 @@ absl::Status Server::Pull(const PullRequest& request,
   }
   return NoMemoryError(
       absl::StrCat("a pull of ", message->writer.size(), " bytes"));
+} catch (const std::bad_alloc&) {
+  return NoMemoryError("a pull");
 }
 
 std::shared_ptr<Server::SharedMessage> Server::FindMessage(
@@ -346,21 +350,29 @@ std::shared_ptr<Server::SharedMessage> Server::FindMessage(
   const std::map<uint32_t, int64_t> others(request.others.begin(),
                                            request.others.end());
   std::vector<std::pair<uint32_t, int64_t>> versions;
+  int64_t model_bytes = 0;
   for (const Variable* variable : variables) {
     const uint32_t id = variable->info->id;
     const auto other = others.find(id);
     versions.emplace_back(
         id, other == others.end() ? request.version : other->second);
+    model_bytes += variable->info->size() * sizeof(float);
   }
   const uint32_t tag = request.Fingerprint();
-  if (messages_.size() >= kMostMessages) messages_.clear();
-  std::shared_ptr<SharedMessage>& message = messages_[{tag, versions}];
-  if (message != nullptr) return message;
-  message = std::make_shared<SharedMessage>(tag);
+  const auto found = messages_.find({tag, versions});
+  if (found != messages_.end()) return found->second;
+  const auto message = std::make_shared<SharedMessage>(tag);
   message->writer.set_version(model_.version(), model_.step());
   for (const auto& [id, version] : versions) {
     model_.AddEntries(id, version, &message->writer);
   }
+  int64_t kept_bytes = 0;
+  for (const auto& [key, kept] : messages_) kept_bytes += kept->writer.size();
+  if (messages_.size() >= kMostMessages ||
+      kept_bytes > kMostModels * model_bytes) {
+    messages_.clear();
+  }
+  messages_[{tag, versions}] = message;
   return message;
 }
 

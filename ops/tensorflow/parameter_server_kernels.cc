@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "ops/parameter_server/buffers.h"
 #include "ops/parameter_server/codec.h"
 #include "ops/parameter_server/message.h"
 #include "ops/parameter_server/published_model.h"
@@ -94,6 +95,9 @@ absl::Status ReadVariables(OpKernelContext* context,
     Tensor& copy = (*values)[handle.variable->id] = value;
     if (variable->copy_on_read_mode) {
       copy = Tensor(value.dtype(), value.shape());
+      if (!copy.IsInitialized()) {
+        return NoMemoryError("a version of the model");
+      }
       copy.flat<float>() = value.flat<float>();
     }
   }

@@ -4,6 +4,7 @@ import collections
 import itertools
 import os
 import threading
+import unittest
 
 import hypothesis
 import numpy as np
@@ -531,6 +532,19 @@ class VariablesTest(OpTestCase):
         worker.follow()
         table.scatter_update(tf.IndexedSlices(tf.constant([[9.0]]), tf.constant([0])))
         self.assertEqual(worker.copies()[0].tolist(), [[1], [0], [0]])
+
+    @unittest.skipIf("asan" in os.environ.get("LD_PRELOAD", ""), "it ends the program")
+    def test_a_version_without_memory_is_an_error(self):
+        table = tf.Variable(tf.zeros([1 << 24, 1]))
+        table.scatter_update(tf.IndexedSlices(tf.constant([[1.0]]), tf.constant([0])))
+        worker = Worker(Cluster([table]))
+        with (
+            testing.limited_memory(1 << 20),
+            self.assertRaisesRegex(tf.errors.ResourceExhaustedError, "a version of the model"),
+        ):
+            worker.follow()
+        worker.follow()
+        self.assertEqual(worker.copies()[0][:2].tolist(), [[1], [0]])
 
     def test_who_reads_a_copy_keeps_it(self):
         cluster = Cluster([tf.Variable([1.0, 2.0])], pull="int8")

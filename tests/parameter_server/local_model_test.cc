@@ -567,6 +567,18 @@ TEST(LocalModelTest, ThcTakesTheNormsOfTheRoundBefore) {
   }
 }
 
+// What the norm of a block is too large for is not.
+TEST(LocalModelTest, ThcDeliversLargeValuesOnce) {
+  const std::vector<VariableInfo> variables = OneVariable(kThc, 0, 64);
+  Fixture fixture(variables, TwoPushes());
+  Worker worker(variables);
+  worker.Follow(fixture.server());
+  worker.model().WriteResidual(1, ToTensor(Floats(64, 1e38f)));
+  Accumulate(worker.Push({Floats(64, 1e38f)}), fixture.server());
+  EXPECT_EQ(fixture.Round(1), Floats(64, 2e38f));
+  EXPECT_EQ(worker.Residual(0), Floats(64, 0));
+}
+
 // ---- Rows
 
 SparseGradient RowsGradient(const Rows& rows) {
@@ -623,6 +635,16 @@ TEST(LocalModelTest, RowsThatWaitOfAnotherShapeAreRefused) {
         worker.model().EncodePush(0, {gradient}, {}, SingleThread, To(&push)),
         "a row 3 of 2 values that waits");
   }
+}
+
+TEST(LocalModelTest, RowsWithoutValuesLeaveNothingThatWaits) {
+  Worker worker({MakeVariable(1, {4, 0})});
+  SparseGradient rows = {1, Indices({3}), ToTensor({}, {1, 0})};
+  rows.rows = 4;
+  worker.Settle(worker.Push({}, {rows}), false);
+  const CodecSpec codec;
+  worker.Push({{1, &codec, 1, 0, ToTensor({}, {4, 0})}}, {});
+  EXPECT_EQ(worker.Residual(0), Floats());
 }
 
 TEST(LocalModelTest, PushesHaveNoMoreRowsThanTheTable) {

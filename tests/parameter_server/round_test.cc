@@ -71,6 +71,36 @@ Floats SumOf(const Round& round, const VariableInfo& variable) {
   return ToFloats(round.Sum(variable, SingleThread));
 }
 
+#ifndef TF_GC_NEEDS_ADDRESS_SPACE
+
+// Whoever has taken a sum, as a checkpoint does, keeps it: to add to it takes
+// memory.
+TEST(RoundTest, WithoutMemoryNothingOfAPushIsAdded) {
+  const int64_t n = 1 << 24;
+  const VariableInfo small = MakeVariable(1, {2}), large = MakeVariable(2, {n});
+  TensorPool pool;
+  Round round(&pool);
+  EXPECT_TRUE(
+      Add({Float32(small, {1, 2}), Float32(large, Floats(n, 1))}, &round));
+  const tensorflow::Tensor taken = round.Sum(large, SingleThread);
+  const std::vector<OwnEntry> push = {Float32(small, {3, 4}),
+                                      Float32(large, Floats(n, 5))};
+  EXPECT_TRUE(round.Admit(View(push)));
+  absl::Status status;
+  {
+    const WithoutMemory without_memory;
+    status = round.Add(View(push), SingleThread);
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_EQ(SumOf(round, small), (Floats{1, 2}));
+  EXPECT_TRUE(Add(push, &round));
+  EXPECT_EQ(SumOf(round, small), (Floats{4, 6}));
+  EXPECT_EQ(SumOf(round, large).front(), 6);
+  EXPECT_EQ(FloatsOf(taken)[0], 1);
+}
+
+#endif
+
 TEST(RoundTest, SumsOfFloat32AreSums) {
   const VariableInfo a = MakeVariable(1, {3}), b = MakeVariable(2, {2, 1});
   TensorPool pool;

@@ -480,6 +480,31 @@ TEST(ServerTest, PullsOfOneVersionShareABuffer) {
   EXPECT_EQ(fixture->Statistics().pulls, 5);
 }
 
+// Asynchronously every worker is at another version, and a pull in float32 has
+// the whole model.
+TEST(ServerTest, FewWholeModelsAreKeptToBeShared) {
+  const int64_t n = 1000;
+  Fixture fixture({MakeVariable(1, {n})}, Asynchronous(-1));
+  const int versions = 16;
+  for (int version = 0; version < versions; ++version) {
+    fixture.Set(1, Floats(n, version));
+    fixture.EndUpdate();
+    fixture.Refresh();
+  }
+  std::vector<tensorflow::Tensor> messages(versions);
+  for (int version = 0; version < versions; ++version) {
+    PullRequest request;
+    request.version = version;
+    ExpectOk(fixture->Pull(request, {1}, &messages[version]));
+    EXPECT_GT(messages[version].NumElements(), 4 * n);
+  }
+  const int kept = std::count_if(
+      messages.begin(), messages.end(),
+      [](const auto& message) { return !message.RefCountIsOne(); });
+  EXPECT_GE(kept, 1);
+  EXPECT_LE(kept, 3);
+}
+
 #ifndef TF_GC_NEEDS_ADDRESS_SPACE
 
 TEST(ServerTest, PushesWithoutMemoryDoNotCount) {

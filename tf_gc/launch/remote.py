@@ -19,6 +19,7 @@ _POLL_SECONDS = 0.1
 
 def main(text: str) -> int:
     """Runs the command to its end; returns its exit code, as a shell does."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # which else inherits that it is ignored
     order = json.loads(text)
     task = Task(*order["task"])
     environment = task_environment(order["cluster"], task, {})

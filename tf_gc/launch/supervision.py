@@ -208,6 +208,9 @@ class _Interrupts:
                 # nohup: a launch that was told to ignore the terminal's end goes on doing so.
                 if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                     self._previous[number] = signal.signal(number, self._receive)
+            # Where it is ignored, as some daemons do, the kernel throws away exit codes.
+            if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+                self._previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self
 
     def __exit__(self, *exc_info):
