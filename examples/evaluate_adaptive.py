@@ -109,6 +109,7 @@ PATTERNS = (
 )
 TASKS = (
     Task("digits", "digits", "digits", 25, 11),
+    Task("digits-long", "digits", "digits, 100 epochs", 100, 11),
     Task("fashion_mnist", "fashion_mnist", "Fashion-MNIST", 16, 58, ("--batch_size=64",)),
     Task("bytes_lm", "bytes_lm", "bytes_lm", 16, 30, ("--batch_size=8", "--learning_rate=0.004")),
 )
