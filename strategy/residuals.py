@@ -19,7 +19,7 @@ OUTER_RESIDUAL = f"{OUTER_GRADIENT}residual"
 OUTER_STEPS = f"{OUTER_GRADIENT}steps"
 _RESIDUALS = ("residual", OUTER_RESIDUAL)
 
-_PAUSE_BEFORE_A_SAVE = 0.02  # seconds, and more than between what one save asks for
+_PAUSE_BEFORE_A_SAVE = 0.02  # seconds, and as a rule more than between what one save asks for
 
 
 class Residuals(internals.Trackable):

@@ -1267,6 +1267,7 @@ class SignalTest(_LaunchTest):
             env=self.environment(),
             stdout=subprocess.PIPE,
             text=True,
+            timeout=_LONG_SECONDS,
             check=False,
         )
         self.assertEqual(result.returncode, 3)

@@ -12,6 +12,7 @@ import os
 import pathlib
 import sys
 import threading
+import time
 import unittest.mock
 
 import numpy as np
@@ -680,6 +681,7 @@ def save_again_without_a_model(directory):
         cycle = [variable]
         cycle.append(cycle)
         del variable, cycle
+        time.sleep(0.1)
         paths.append(checkpoint.write(os.path.join(directory, "second")))
     finally:
         gc.enable()

@@ -455,7 +455,7 @@ void LocalModel::EncodeThc(const DenseGradient& gradient,
   if (!is_compressed) {
     writer->Add(id, Codec::kFloat32, t);
     writer->Add(id, Codec::kThcNorms, norms);
-    // Norms may be too large for what is not.
+    // The norm of finite values may overflow.
     if (is_finite || kernels::AllFinite(FloatsOf(t), n, parallel_for)) {
       variable.residual.reset();
     }

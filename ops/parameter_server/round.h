@@ -54,7 +54,9 @@ class Round {
   bool Admit(const std::vector<PushEntry>& push);
 
   // Adds a push that was admitted. ResourceExhausted, with nothing of it added,
-  // if there is no memory for it; nobody waits for it then, either.
+  // if there is no memory for it; nobody waits for it then, either. (Some of it
+  // may be, if memory fails because a sum was taken, or scales have changed,
+  // just meanwhile.)
   absl::Status Add(const std::vector<PushEntry>& push,
                    const kernels::ParallelFor& parallel_for);
 

@@ -26,8 +26,8 @@ using ::tensorflow::Tensor;
 // version.
 constexpr int64_t kVersionFactor = 4;
 
-// That are kept of a version: more workers than lack different things; and as
-// many bytes as so many whole models, where each worker lacks another one.
+// Kept of one version: at most so many messages, and about so many models'
+// bytes.
 constexpr size_t kMostMessages = 64;
 constexpr int64_t kMostModels = 2;
 
@@ -350,13 +350,11 @@ std::shared_ptr<Server::SharedMessage> Server::FindMessage(
   const std::map<uint32_t, int64_t> others(request.others.begin(),
                                            request.others.end());
   std::vector<std::pair<uint32_t, int64_t>> versions;
-  int64_t model_bytes = 0;
   for (const Variable* variable : variables) {
     const uint32_t id = variable->info->id;
     const auto other = others.find(id);
     versions.emplace_back(
         id, other == others.end() ? request.version : other->second);
-    model_bytes += variable->info->size() * sizeof(float);
   }
   const uint32_t tag = request.Fingerprint();
   const auto found = messages_.find({tag, versions});
@@ -366,8 +364,11 @@ std::shared_ptr<Server::SharedMessage> Server::FindMessage(
   for (const auto& [id, version] : versions) {
     model_.AddEntries(id, version, &message->writer);
   }
-  int64_t kept_bytes = 0;
+  int64_t kept_bytes = 0, model_bytes = 0;
   for (const auto& [key, kept] : messages_) kept_bytes += kept->writer.size();
+  for (const auto& [id, variable] : variables_) {
+    model_bytes += variable.info->size() * sizeof(float);
+  }
   if (messages_.size() >= kMostMessages ||
       kept_bytes > kMostModels * model_bytes) {
     messages_.clear();

@@ -567,7 +567,7 @@ TEST(LocalModelTest, ThcTakesTheNormsOfTheRoundBefore) {
   }
 }
 
-// What the norm of a block is too large for is not.
+// Values are finite whose norm is not.
 TEST(LocalModelTest, ThcDeliversLargeValuesOnce) {
   const std::vector<VariableInfo> variables = OneVariable(kThc, 0, 64);
   Fixture fixture(variables, TwoPushes());

@@ -99,6 +99,27 @@ TEST(RoundTest, WithoutMemoryNothingOfAPushIsAdded) {
   EXPECT_EQ(FloatsOf(taken)[0], 1);
 }
 
+TEST(RoundTest, WithoutMemoryForValuesThatAreNotFiniteNothingIsAdded) {
+  const int64_t n = 1 << 24;
+  const VariableInfo small = MakeVariable(1, {2}),
+                     large = MakeVariable(2, {n}, kThc);
+  TensorPool pool;
+  Round round(&pool);
+  const std::vector<OwnEntry> push = {
+      Float32(small, {3, 4}),
+      {&large, Codec::kThcIndices, BytesOfFloats({kNan})}};
+  EXPECT_TRUE(round.Admit(View(push)));
+  absl::Status status;
+  {
+    const WithoutMemory without_memory;
+    status = round.Add(View(push), SingleThread);
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_FALSE(round.Has(1));
+  EXPECT_TRUE(Add(push, &round));
+  EXPECT_EQ(SumOf(round, small), (Floats{3, 4}));
+}
+
 #endif
 
 TEST(RoundTest, SumsOfFloat32AreSums) {

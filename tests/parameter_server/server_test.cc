@@ -505,6 +505,18 @@ TEST(ServerTest, FewWholeModelsAreKeptToBeShared) {
   EXPECT_LE(kept, 3);
 }
 
+TEST(ServerTest, APullOfFewVariablesLeavesLargeMessagesShared) {
+  Fixture fixture({MakeVariable(1, {1000}), MakeVariable(2, {1})}, Rounds(1));
+  const auto pull = [&](uint32_t id) {
+    tensorflow::Tensor message;
+    ExpectOk(fixture->Pull({}, {id}, &message));
+    return message;
+  };
+  const tensorflow::Tensor large = pull(1);
+  pull(2);
+  EXPECT_TRUE(pull(1).SharesBufferWith(large));
+}
+
 #ifndef TF_GC_NEEDS_ADDRESS_SPACE
 
 TEST(ServerTest, PushesWithoutMemoryDoNotCount) {

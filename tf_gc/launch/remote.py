@@ -19,7 +19,8 @@ _POLL_SECONDS = 0.1
 
 def main(text: str) -> int:
     """Runs the command to its end; returns its exit code, as a shell does."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # which else inherits that it is ignored
+    # Where it is inherited as ignored, exit codes would be lost.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     order = json.loads(text)
     task = Task(*order["task"])
     environment = task_environment(order["cluster"], task, {})
