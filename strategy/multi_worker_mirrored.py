@@ -320,7 +320,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         metric.
         """
         local = self.experimental_local_results(value)[0]
-        if axis is not None and tf.convert_to_tensor(local).shape.rank == 0:
+        tensor = local if tf.is_tensor(local) else tf.convert_to_tensor(local)
+        if axis is not None and tensor.shape.rank == 0:
             axis = None
         return super().reduce(reduce_op, value, axis)
 
@@ -386,6 +387,11 @@ class _Extended(internals.CollectiveAllReduceExtended):
                 result = internals.call_only_replica(self, self._id_in_cluster, fn, args, kwargs)
         self._container_strategy().residuals.report_restored()
         return result
+
+    def _replica_ctx_all_reduce(self, reduce_op, value, options=None):
+        # As where replicas merge, with what the user has said of all.
+        options = self._communication_options.merge(options)
+        return super()._replica_ctx_all_reduce(reduce_op, value, options)
 
     def _reduce(self, reduce_op, value):
         values = self._local_results(value)

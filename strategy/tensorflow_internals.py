@@ -6,13 +6,14 @@ that are named; tests run with the last one. Keras's private parts are in `keras
 
 import contextlib
 import functools
+import weakref
 
 import tensorflow as tf
 
 # 2.17 to 2.21; overridden: _use_merge_call, _call_for_each_replica, _initialize_multi_worker,
-# _reduce; used: _local_results, _worker_device, _id_in_cluster, _num_workers, _std_server_started,
-# _enable_check_health, _collective_key_base, _cross_device_ops, _host_cross_device_ops,
-# _container_strategy.
+# _reduce, _replica_ctx_all_reduce; used: _communication_options, _local_results, _worker_device,
+# _id_in_cluster, _num_workers, _std_server_started, _enable_check_health, _collective_key_base,
+# _cross_device_ops, _host_cross_device_ops, _container_strategy.
 from tensorflow.python.distribute.collective_all_reduce_strategy import (
     CollectiveAllReduceExtended,
 )
@@ -55,6 +56,9 @@ from tensorflow.python.distribute.values import (
 # coordination_service.
 from tensorflow.python.eager.context import context
 
+# 2.17 to 2.21; used: _clone.
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
 # 2.17 to 2.21.
 from tensorflow.python.eager.record import could_possibly_record, record_operation, stop_recording
 
@@ -87,6 +91,9 @@ from tensorflow.python.ops.gen_functional_ops import partitioned_call
 
 # 2.17 to 2.21.
 from tensorflow.python.ops.handle_data_util import get_resource_handle_data
+
+# 2.17 to 2.21; used: op of what converters get; _pfor_impl has the name scope "loop_body".
+from tensorflow.python.ops.parallel_for.pfor import RegisterPFor, wrap
 
 # 2.17 to 2.21; a variable that no strategy mirrors. Used: _unique_id, _serialize_to_tensors,
 # _restore_from_tensors.
@@ -168,6 +175,17 @@ def capture_in_each_call(graph, dtype, function, *args):
     return placeholder
 
 
+def is_vectorized():
+    """Whether the function of a tf.vectorized_map is being traced, or something of that name."""
+    return "loop_body" in tf.compat.v1.get_default_graph().get_name_scope()
+
+
+def keep_where_vectorized(*ops):
+    """Has tf.vectorized_map do these of tf_gc's ops once, for all that it maps."""
+    for op in ops:
+        RegisterPFor(f"TfGc>{op}")(lambda of_op: [wrap(out, False) for out in of_op.op.outputs])
+
+
 def is_compiled():
     """Whether a function with jit_compile=True is being traced."""
     return bool(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
@@ -212,6 +230,20 @@ def call_only_replica(extended, replica, fn, args, kwargs):
       kwargs: likewise, by name.
     """
     args, kwargs = select_replica(0, (args, kwargs))
+    if isinstance(fn, Function):
+        fn = _with_own_traces(extended, fn)
     replica_context = tf.distribute.ReplicaContext(extended._container_strategy(), replica)
     with replica_context, tf.device(extended.worker_devices[0]):
         return fn(*args, **kwargs)
+
+
+def _with_own_traces(extended, function):
+    """Returns a tf.function that a strategy alone traces, as TensorFlow's strategies have one.
+
+    A trace that was made outside of any strategy, which exchanges nothing, is else taken for that
+    of a replica, too.
+    """
+    functions = vars(extended).setdefault("_tf_gc_functions", weakref.WeakKeyDictionary())
+    if function not in functions:
+        functions[function] = function._clone(python_function=None)
+    return functions[function]

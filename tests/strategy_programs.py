@@ -746,6 +746,33 @@ def two_models_of_one_shape():
     }
 
 
+def run_what_was_called_before(compression, how):
+    """A tf.function that was traced outside of the strategy, as a replica's.
+
+    Args:
+      compression: the strategy's.
+      how: "call", or "get_concrete_function".
+
+    Returns:
+      The variable after three steps, and the number of steps that were counted.
+    """
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros(_SHAPE))
+        optimizer = tf.keras.optimizers.SGD(1.0)
+        optimizer.build([variable])
+
+    @tf.function
+    def step(gradient):
+        optimizer.apply_gradients([(gradient, variable)])
+
+    trace = step if how == "call" else step.get_concrete_function
+    trace(tf.zeros(_SHAPE))
+    for i in range(3):
+        strategy.run(step, args=(tf.constant(gaussian(i)),))
+    return variable.numpy(), strategy.traffic.steps
+
+
 def custom_loop(compression, steps):
     """`strategy.run` in a loop in a `tf.function`, and metrics reduced in it.
 
@@ -775,6 +802,28 @@ def custom_loop(compression, steps):
     loss = float(train())
     replicas = strategy.experimental_local_results(variable)
     return loss, *(fingerprint([replica.numpy()]) for replica in replicas)
+
+
+def reduce_ragged():
+    strategy = tf_gc.MultiWorkerMirroredStrategy()
+    return strategy.reduce("SUM", tf.ragged.constant([[1.0, 2.0], [3.0]]), axis=0).numpy()
+
+
+def packs_of_tensorflow(bytes_per_pack):
+    """How many all-reduces of TensorFlow's own a step has for three tensors of 2 KiB."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(
+        communication_options=tf.distribute.experimental.CommunicationOptions(
+            bytes_per_pack=bytes_per_pack
+        )
+    )
+    values = [tf.ones([512])] * 3
+
+    @tf.function
+    def step():
+        return strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", values))
+
+    operations = step.get_concrete_function().graph.get_operations()
+    return sum(operation.type.startswith("CollectiveReduce") for operation in operations)
 
 
 def reduce_values(compression, reduce_op, value, dtype):

@@ -166,6 +166,14 @@ class ReductionTest(parameterized.TestCase):
         unchanged, _ = one(shared_cluster(3).run(programs.custom_loop, tf_gc.ThreeLC(), 1))
         self.assertLess(loss, 0.5 * unchanged)
 
+    @parameterized.parameters("call", "get_concrete_function")
+    def test_a_function_that_was_traced_before_exchanges_gradients(self, how):
+        results = shared_cluster(2).run(programs.run_what_was_called_before, tf_gc.Float16(), how)
+        value, steps = one(results)
+        total = sum(programs.gaussian(step, worker=w) for step in range(3) for w in range(2))
+        np.testing.assert_allclose(value, -total, atol=0.01)
+        self.assertEqual(steps, 3)
+
 
 class CompanionsTest(parameterized.TestCase):
     """Small variables that are summed exactly travel with others, where others take them."""
@@ -298,6 +306,14 @@ class SmallReductionsTest(parameterized.TestCase):
         for reduced, collectives_of_tensorflow in results:
             np.testing.assert_array_equal(reduced[0], value * (3 if reduce_op == "SUM" else 1.5))
             self.assertNotEmpty(collectives_of_tensorflow)
+
+    def test_ragged_values_are_reduced_along_an_axis(self):
+        np.testing.assert_array_equal(one(shared_cluster(2).run(programs.reduce_ragged)), [8, 4])
+
+    @parameterized.parameters((0, 1), (1024, 3))
+    def test_packs_are_as_large_as_the_user_says(self, bytes_per_pack, packs):
+        counts = shared_cluster(2).run(programs.packs_of_tensorflow, bytes_per_pack)
+        self.assertEqual(one(counts), packs)
 
     @parameterized.product(
         compression=[None, tf_gc.ThreeLC()],
