@@ -384,9 +384,7 @@ class _Extended(internals.ParameterServerStrategyV2Extended):
             return caching
         if variable.device not in self.servers:
             self.servers[variable.device] = ServerVariables(
-                variable.device,
-                self._container,
-                **self._server_options,
+                self.servers, variable.device, self._container, **self._server_options
             )
         self._residuals.retire()
         server = self.servers[variable.device]

@@ -87,8 +87,9 @@ class PulledVariable(internals.CachingVariable):
         """Gives the variable's value to all workers, exactly, once `written` has been done.
 
         What no worker has a copy of is not published, nor what an update writes to a server that
-        publishes a version after it. Pushes that were computed on other values are outdated, unless
-        a training step or an update has written: one that always does would outdate all.
+        publishes a version after it. Pushes that were computed on other values are outdated, and
+        so is what other servers have of their rounds, unless a training step or an update has
+        written: one that always does would outdate all.
         """
         server = self.tf_gc_server
         entry = self.tf_gc_entry
@@ -100,12 +101,18 @@ class PulledVariable(internals.CachingVariable):
         elif step is not None:
             worker_step.note("written", entry.id)
         operation = [] if tf.executing_eagerly() else [getattr(written, "op", written)]
-        with tf.control_dependencies(operation), server.scope():
-            ops.publish_whole(
-                server.handle,
-                ids=[entry.id] if entry.is_pulled else [],
-                outdated=[entry.id] if step is None else [],
-            )
+        with tf.control_dependencies(operation):
+            with server.scope():
+                ops.publish_whole(
+                    server.handle,
+                    ids=[entry.id] if entry.is_pulled else [],
+                    outdated=[entry.id] if step is None else [],
+                )
+            if step is not None:
+                return
+            for other, ids in server.in_rounds_with(entry.id):
+                with other.scope():
+                    ops.publish_whole(other.handle, ids=[], outdated=ids)
 
     def _is_copied(self):
         """Whether a read here is one of the copy; begins the step's pull if it is its first."""
@@ -146,6 +153,8 @@ class PulledVariable(internals.CachingVariable):
 
     @tf.autograph.experimental.do_not_convert
     def _gather_from_copy(self, indices):
+        if internals.is_vectorized():  # which would not find the gradient
+            return tf.gather(self._read_copy(), indices)
         entry = self.tf_gc_entry
         is_taped = internals.could_possibly_record()
         with internals.stop_recording():
@@ -226,6 +235,9 @@ def _define_writes():
         setattr(PulledVariable, method, write)
         if not method.startswith("assign"):  # which TensorFlow has there
             setattr(ReplicatedVariable, method, write)
+
+
+internals.keep_where_vectorized("LocalModel", "PullRequest", "Pull", "ApplyPull", "ReadModel")
 
 
 def _rows_gradient(dy, indices, shape):

@@ -46,6 +46,7 @@ class ServerVariables:
     """All trainable variables of one parameter server.
 
     Args:
+      servers: all of the strategy, by their devices.
       device: the server's device.
       container: of its resources on the server and the workers, unique among all
         strategies.
@@ -56,8 +57,16 @@ class ServerVariables:
     """
 
     def __init__(
-        self, device, container, pushes_per_round, max_staleness, updates_per_version, lease_seconds
+        self,
+        servers,
+        device,
+        container,
+        pushes_per_round,
+        max_staleness,
+        updates_per_version,
+        lease_seconds,
     ):
+        self._servers = servers
         self.device = device
         self.name = f"tf_gc/{container}/{device}"
         self._container = container
@@ -140,6 +149,14 @@ class ServerVariables:
         # Not when the program ends, with half of TensorFlow gone.
         weakref.finalize(variable, self._dead.append, id_).atexit = False
         return entry
+
+    def in_rounds_with(self, id_):
+        """Yields each other server that has a part in a variable's rounds, and its ids there."""
+        channels = set(self._channels.get(id_, ())) if self._is_synchronous else set()
+        for server in [*self._servers.values()]:
+            ids = sorted(id_ for id_, own in [*server._channels.items()] if own & channels)
+            if ids and server is not self:
+                yield server, ids
 
     def push_on(self, channel, id_):
         """Says that a variable's gradients are pushed on a channel."""

@@ -385,6 +385,52 @@ def gather_rows(count, **kwargs):
     return loop.push_all([[gaussian(step)] for step in range(count)]), loop.values[0]
 
 
+def run_what_was_called_before():
+    """Steps of a tf.function that was traced outside of the strategy; returns the traffic."""
+    strategy = make_strategy(compression=tf_gc.Policy())
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros(_SHAPE))
+        optimizer = tf.keras.optimizers.SGD(1.0)
+        optimizer.build([variable])
+
+    @tf.function
+    def step():
+        optimizer.apply_gradients([(tf.ones(_SHAPE), variable)])
+
+    step()
+    function = tf.function(lambda: strategy.run(step))
+    for _ in range(3):
+        coordinator.schedule(function).fetch()
+    return strategy.traffic.as_dict()
+
+
+def gradients_in_a_vectorized_map(reads_before):
+    """Returns the gradient of the sum of 3 W^T x and of W's rows 1, 2 and 1, and all x.
+
+    Args:
+      reads_before: whether the step has read W when the map begins.
+    """
+    strategy = make_strategy(compression=tf_gc.Policy())
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        variable = tf.Variable(gaussian(0))
+    vectors = gaussian(1, (5, _SHAPE[0]))
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(variable) if reads_before else 0.0
+            products = tf.vectorized_map(
+                lambda vector: 3 * tf.linalg.matvec(variable, vector, transpose_a=True), vectors
+            )
+            rows = tf.vectorized_map(lambda i: tf.gather(variable, i), tf.constant([1, 2, 1]))
+            loss += tf.reduce_sum(products) + tf.reduce_sum(rows)
+        return tf.convert_to_tensor(tape.gradient(loss, variable))
+
+    function = tf.function(lambda: strategy.run(step))
+    return coordinator.schedule(function).fetch(), vectors
+
+
 class BranchingLoop(Loop):
     """Whose steps read rows in one branch of a condition."""
 
@@ -1491,6 +1537,18 @@ def write_from_outside(write):
             tf.train.Checkpoint(variable=variable).read(path).assert_consumed()
     after = loop.push_all([[gaussian(10 + step)] for step in range(4)])
     return before, value, [read[0] for read in after], loop.values[0]
+
+
+def write_in_a_round(which):
+    """Pushes half a round of two variables, writes to one of them, and pushes a round."""
+    loop = Loop(
+        (_SHAPE,) * 2, compression=tf_gc.Policy(), synchronous=True, replicas_to_aggregate=2
+    )
+    for step in range(3):
+        loop.push_all([[gaussian([step, 0]), gaussian([step, 1])]])
+        if step == 0:
+            loop.variables[which].assign(tf.ones(_SHAPE))
+    return loop.values
 
 
 def write_in_steps(steps, **kwargs):

@@ -240,6 +240,19 @@ class PushAndPullTest(parameterized.TestCase):
         pushed = total([programs.gaussian(step) for step in range(3)])
         np.testing.assert_allclose(value, -pushed, rtol=1e-5, atol=1e-6)
 
+    def test_a_function_that_was_traced_before_pushes(self):
+        traffic = shared_cluster(1).run(programs.run_what_was_called_before)
+        self.assertEqual((traffic["pushes"], traffic["updates"]), (3, 3))
+
+    @parameterized.parameters(False, True)
+    def test_a_vectorized_map_may_read(self, reads_before):
+        gradient, vectors = shared_cluster(1).run(
+            programs.gradients_in_a_vectorized_map, reads_before
+        )
+        expected = np.repeat(3 * vectors.sum(axis=0)[:, np.newaxis], gradient.shape[1], axis=1)
+        np.add.at(expected, [1, 2, 1], 1)
+        np.testing.assert_allclose(gradient, expected + reads_before, rtol=1e-5, atol=1e-5)
+
     @parameterized.parameters((100.0, 1.0), (-100.0, 0.0))
     def test_rows_may_be_read_in_a_branch(self, most, times):
         value = shared_cluster(1).run(programs.gather_rows_in_a_branch, 3, most)
@@ -585,6 +598,13 @@ class SynchronousTest(parameterized.TestCase):
         names, waiting = shared_cluster(1).run(programs.forget_one_of_two_in_a_round)
         self.assertEqual(names, ["variable_0", "third"])
         np.testing.assert_array_equal(waiting, programs.gaussian(0))
+
+    @parameterized.parameters(0, 1)
+    def test_a_write_ends_the_open_round_on_all_servers(self, which):
+        values = shared_cluster(1, 2).run(programs.write_in_a_round, which)
+        for i, value in enumerate(values):
+            mean = (programs.gaussian([1, i]) + programs.gaussian([2, i])) / 2
+            np.testing.assert_allclose(value, (i == which) - mean, rtol=1e-6, atol=1e-6)
 
     def test_what_is_not_pulled_is_read_in_the_version_that_is(self):
         read = shared_cluster(2).run(
