@@ -304,6 +304,7 @@ class CommandLineTest(_LaunchTest):
         (["--bandwidth=100mb", __file__], b"100mb"),
         (["--bandwidth=0gbit", __file__], b"0gbit"),
         (["--latency=5", __file__], b"latency '5' is not a time"),
+        (["--grace=nan", __file__], b"--grace=nan"),
         (["--link_changes=absent.csv", __file__], b"absent.csv"),
         ([f"--link_changes={__file__}", __file__], b"must name the columns"),
         (["--wrokers=2", __file__], b"wrokers"),

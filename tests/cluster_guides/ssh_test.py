@@ -30,6 +30,12 @@ IdentityFile {folder}/key
 UserKnownHostsFile {folder}/known_hosts
 StrictHostKeyChecking accept-new
 LogLevel ERROR
+# What people have for themselves.
+ControlMaster auto
+ControlPath {folder}/%n
+LocalForward 127.0.0.1:6006 127.0.0.1:6006
+ExitOnForwardFailure yes
+RequestTTY force
 """
 
 

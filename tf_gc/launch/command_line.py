@@ -176,7 +176,6 @@ def _define_flags() -> flags.FlagValues:
         "grace",
         15.0,
         "Seconds that the others have to end by themselves when one process has failed.",
-        lower_bound=0.0,
         flag_values=values,
     )
     flags.DEFINE_integer(
@@ -208,6 +207,9 @@ def _define_flags() -> flags.FlagValues:
         lambda hosts: hosts is None or (hosts and all(hosts)),
         "one of the names is empty",
         flag_values=values,
+    )
+    flags.register_validator(
+        "grace", lambda grace: grace >= 0, "must be a number, at least 0", flag_values=values
     )
     for name, parse in (
         ("bandwidth", network_namespaces.bits_per_second),

@@ -25,6 +25,10 @@ _SSH = (
     *("-o", "BatchMode=yes"),  # never asks
     *("-o", "ConnectTimeout=10"),
     *("-o", "ServerAliveInterval=10"),  # a host that is silent for 30 s is lost
+    # A process has a connection of its own, and what ~/.ssh/config has for a person's stays out.
+    *("-o", "ControlPath=none"),
+    *("-o", "ClearAllForwardings=yes"),
+    "-T",
 )
 _SSH_FAILED = 255
 _ANSWER_SECONDS = 60.0  # in which a host says which ports are free
