@@ -15,6 +15,8 @@ from tests import comparison_reference as reference
 from tests import systems_reference
 from tests.cases import some_of, some_of_product
 from tests.clusters import one, shared_cluster
+from tf_gc import ops
+from tf_gc.compressors import fused
 
 # Of three variables: a matrix, one value, and a kernel that is a matrix of 30 rows.
 _SHAPES = ((12, 40), (1,), (6, 5, 16))
@@ -454,7 +456,28 @@ class DgcTest(absltest.TestCase):
         np.testing.assert_array_equal(delivered, 0)
 
 
-class PowerSGDTest(absltest.TestCase):
+class FusedTest(parameterized.TestCase):
+    @parameterized.parameters(tf.float16, tf.bfloat16)
+    def test_what_rounding_takes_from_a_mean_is_what_is_not_delivered(self, dtype):
+        # In a function TensorFlow multiplies by 1 / 7, which rounds to another half.
+        total = np.repeat(normal([10**5], [0, 0]), 2)
+        lost = tf.function(fused._lost_by_rounding)(tf.constant(total), 7.0, dtype)
+        (delivered,) = ops.unfuse_gradients(
+            total, [True], divisor=7.0, shapes=[total.shape], dtype=dtype
+        )
+        np.testing.assert_array_equal(lost, total - 7 * tf.cast(delivered, tf.float32).numpy())
+
+
+class PowerSGDTest(parameterized.TestCase):
+    @parameterized.parameters(1e-25, 1e20)
+    def test_the_scale_of_gradients_does_not_matter(self, scale):
+        values = normal([_WORKERS, 33, 17], [5, 0])
+        delivered, scaled = (
+            one(shared_cluster(_WORKERS).run(programs.given, tf_gc.PowerSGD(2), v))
+            for v in (values, scale * values)
+        )
+        np.testing.assert_allclose(scaled, scale * delivered, rtol=1e-3, atol=1e-4 * scale)
+
     def test_a_sum_of_that_rank_is_delivered_at_once(self):
         rng = np.random.default_rng(4)
         left, right = rng.standard_normal([30, 2]), rng.standard_normal([2, 20])

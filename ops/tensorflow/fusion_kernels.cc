@@ -513,6 +513,13 @@ class AllFiniteOp : public OpKernel {
   std::vector<int64_t> sizes_;
 };
 
+// The same for magnitudes whose sum is beyond float32.
+double SumLargeMagnitudes(const float* values, int64_t n) {
+  return std::accumulate(values, values + n, 0.0, [](double sum, float value) {
+    return sum + std::abs(value);
+  });
+}
+
 // The sum of |value|. Adds kLanes sums side by side, which become vectors, for
 // kRow values, and the rows' sums in double.
 double SumMagnitudes(const float* values, int64_t n) {
@@ -527,7 +534,8 @@ double SumMagnitudes(const float* values, int64_t n) {
       for (int64_t j = 0; j < kLanes; ++j) lanes[j] += std::abs(row[i + j]);
     }
     for (; i < length; ++i) lanes[i % kLanes] += std::abs(row[i]);
-    sum += std::accumulate(lanes, lanes + kLanes, 0.0);
+    const double of_row = std::accumulate(lanes, lanes + kLanes, 0.0);
+    sum += std::isfinite(of_row) ? of_row : SumLargeMagnitudes(row, length);
   }
   return sum;
 }

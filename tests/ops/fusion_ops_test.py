@@ -268,6 +268,10 @@ class MeanMagnitudesTest(OpTestCase):
             lambda x: [ops.mean_magnitudes(x, sizes)], testing.gaussian(sum(sizes))
         )
 
+    def test_a_mean_is_finite_where_the_sum_is_not(self):
+        values = np.repeat(np.float32([2e36, 3e38]), [4096, 17])
+        np.testing.assert_allclose(ops.mean_magnitudes(values, [4096, 17]), [2e36, 3e38], rtol=1e-6)
+
     def test_what_is_not_finite_is_so_in_its_variable_alone(self):
         means = ops.mean_magnitudes([1.0, np.nan, -np.inf], [1, 1, 1]).numpy()
         np.testing.assert_array_equal(means, [1, np.nan, np.inf])

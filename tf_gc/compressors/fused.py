@@ -143,7 +143,8 @@ class FusedCompressor(Compressor):
         if residual is not None:
             if dtype != tf.float32:
                 share = self.residual_factor(exchange) / exchange.workers
-                residual += share * _lost_by_rounding(total, divisor, dtype)
+                known = tf.ensure_shape(total, [exchange.size])
+                residual += share * _lost_by_rounding(known, divisor, dtype)
             slots["residual"] = residual
         after = exchange.after(total)
         for name, slot in slots.items():
@@ -167,7 +168,10 @@ def _part(weight, total, residual, values):
 def _lost_by_rounding(total, divisor, dtype):
     """Returns what is left of sums; nothing of those that are infinite in the type.
 
-    If they remained, the sums of all later steps would be infinite, too.
+    If they remained, the sums of all later steps would be infinite, too. The op that delivers
+    divides here as well: TensorFlow would multiply by the inverse, and round to another value.
     """
-    rounded = divisor * tf.cast(tf.cast(total / divisor, dtype), tf.float32)
+    shapes = [total.shape]
+    (delivered,) = ops.unfuse_gradients(total, [True], divisor=divisor, shapes=shapes, dtype=dtype)
+    rounded = divisor * tf.cast(delivered, tf.float32)
     return tf.where(tf.math.is_finite(rounded), total - rounded, 0.0)

@@ -70,7 +70,7 @@ class PowerSGD(FusedCompressor):
         factors = self._factors(exchange)
         products = [_product(t, q) for t, q in zip(matrices, factors, strict=True)]
         sums = _sum_together([*products, *exact], exchange)
-        bases = [tf.linalg.qr(product).q for product in sums[: len(products)]]
+        bases = [_basis(product) for product in sums[: len(products)]]
         own = [_product(t, p, transpose=True) for t, p in zip(matrices, bases, strict=True)]
         factors = _sum_together(own, exchange)
         total = _interleave(factored, _products(bases, factors), sums[len(products) :])
@@ -98,6 +98,14 @@ class PowerSGD(FusedCompressor):
             )
             factors.append(tf.linalg.qr(factor).q)
         return factors
+
+
+def _basis(product):
+    """Returns orthonormal columns that span those of a product.
+
+    It is scaled, as the squares that Householder's method adds up may overflow, or vanish.
+    """
+    return tf.linalg.qr(tf.math.divide_no_nan(product, tf.reduce_max(tf.abs(product)))).q
 
 
 def _product(matrix, factor, transpose=False):

@@ -33,7 +33,8 @@ class SampledTopK(FusedCompressor):
       ratio: the fraction of the values that is sent, in (0, 1], or a schedule.
       samples: how many values of a variable are in the sample, at least 1; of
         smaller variables, all. How to tune it: the number of values that are
-        sent varies by about a fraction of 1 / sqrt(ratio samples).
+        sent varies by about a fraction of 1 / sqrt(ratio samples). No less than
+        about one in `samples` is sent, whatever the ratio.
       seed: of the choice of samples.
 
     Raises:
