@@ -113,7 +113,7 @@ void BM_Push(benchmark::State& state, const std::string& codec) {
       round = std::make_unique<Round>(&pool);
       round->Admit(push.Entries());
     }
-    round->Add(push.Entries(), SingleThread);
+    Check(round->Add(push.Entries(), SingleThread));
   }
   state.SetItemsProcessed(state.iterations() * kValues);
 }
@@ -124,7 +124,7 @@ void BM_Mean(benchmark::State& state, const std::string& codec) {
   TensorPool pool;
   Round round(&pool);
   round.Admit(push.Entries());
-  round.Add(push.Entries(), SingleThread);
+  Check(round.Add(push.Entries(), SingleThread));
   for (auto _ : state) {
     benchmark::DoNotOptimize(round.Sum(push.variable(), SingleThread));
   }

@@ -20,6 +20,29 @@ typedef uint64_t Lanes64 __attribute__((vector_size(kVectorBytes)));
 template <int kBits>
 inline constexpr int64_t kPackedBytes = kVectorBytes / 8 * kBits;
 
+// A width of bits as a type.
+template <int kBits>
+struct Bits {
+  static constexpr int kValue = kBits;
+};
+
+// Calls work of the width that `bits` is: 2, 3, 4, 5 or 8.
+template <typename Work>
+inline void WithBits(int bits, const Work& work) {
+  switch (bits) {
+    case 2:
+      return work(Bits<2>());
+    case 3:
+      return work(Bits<3>());
+    case 4:
+      return work(Bits<4>());
+    case 5:
+      return work(Bits<5>());
+    default:
+      return work(Bits<8>());
+  }
+}
+
 // table[index % 16] within each 16 bytes, or 0 where index >= 128.
 inline Bytes ShuffleBytes(Bytes table, Bytes index) {
 #if defined(__AVX512BW__)

@@ -34,33 +34,15 @@ void UnpackOf(const uint8_t* packed, int64_t n, uint8_t* indices) {
 }
 
 void Pack(const uint8_t* indices, int64_t n, int bits, uint8_t* packed) {
-  switch (bits) {
-    case 2:
-      return PackOf<2>(indices, n, packed);
-    case 3:
-      return PackOf<3>(indices, n, packed);
-    case 4:
-      return PackOf<4>(indices, n, packed);
-    case 5:
-      return PackOf<5>(indices, n, packed);
-    default:
-      return PackOf<8>(indices, n, packed);
-  }
+  WithBits(bits, [=](auto width) {
+    PackOf<decltype(width)::kValue>(indices, n, packed);
+  });
 }
 
 void Unpack(const uint8_t* packed, int64_t n, int bits, uint8_t* indices) {
-  switch (bits) {
-    case 2:
-      return UnpackOf<2>(packed, n, indices);
-    case 3:
-      return UnpackOf<3>(packed, n, indices);
-    case 4:
-      return UnpackOf<4>(packed, n, indices);
-    case 5:
-      return UnpackOf<5>(packed, n, indices);
-    default:
-      return UnpackOf<8>(packed, n, indices);
-  }
+  WithBits(bits, [=](auto width) {
+    UnpackOf<decltype(width)::kValue>(packed, n, indices);
+  });
 }
 
 }  // namespace

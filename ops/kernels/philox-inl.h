@@ -26,6 +26,13 @@ inline Longs MultiplyLow(Longs a, Longs b) {
 #endif
 }
 
+// kLanes random numbers (u + 0.5) 2^-16 of as many halves u: the bits behind
+// the point of a number between 1 and 2.
+inline Floats Fractions(const uint16_t* halves) {
+  const Ints bits = LoadHalves(halves) << 7 | 0x3f800040;
+  return reinterpret_cast<Floats>(bits) - 1.0f;
+}
+
 // Makes kBlocks consecutive blocks of a stream at a time.
 class Philox {
  public:

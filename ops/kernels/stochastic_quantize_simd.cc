@@ -9,23 +9,6 @@
 namespace tf_gc::kernels::TF_GC_INSTRUCTION_SET {
 namespace {
 
-// kLanes random numbers r from as many halves.
-inline Floats Uniforms(const uint16_t* halves) {
-#if defined(__AVX512BW__)
-  const Ints lanes = reinterpret_cast<Ints>(
-      _mm512_maskz_cvtepu16_epi32(0xffff, Load<__m256i>(halves)));
-#elif defined(__AVX2__)
-  const Ints lanes =
-      reinterpret_cast<Ints>(_mm256_cvtepu16_epi32(Load<__m128i>(halves)));
-#else
-  const Ints lanes = reinterpret_cast<Ints>(
-      _mm_cvtepu16_epi32(_mm_cvtsi64_si128(Load<int64_t>(halves))));
-#endif
-  // 1 + r, bit by bit: exact, and so is the difference.
-  constexpr int32_t kOneAndHalf = 0x3f800040;
-  return reinterpret_cast<Floats>((lanes << 7) | kOneAndHalf) - 1.0f;
-}
-
 // Up to 2^kBits levels, arranged for a search of kBits steps.
 template <int kBits>
 class Levels {
@@ -91,7 +74,7 @@ class Random {
     philox_.Generate(first / 8, words);
     uint16_t halves[kVectorBytes];
     __builtin_memcpy(halves, words, sizeof(halves));
-    for (int k = 0; k < 4; ++k) uniforms[k] = Uniforms(halves + k * kLanes);
+    for (int k = 0; k < 4; ++k) uniforms[k] = Fractions(halves + k * kLanes);
   }
 
  private:
@@ -185,12 +168,10 @@ template <typename Uniform>
 void QuantizePackBy(const Uniform& uniform, const float* values, float divisor,
                     int64_t n, const float* levels, int num_levels,
                     int64_t first, int bits, uint8_t* packed) {
-  const auto quantize_pack = bits == 2   ? QuantizePackOf<2, Uniform>
-                             : bits == 3 ? QuantizePackOf<3, Uniform>
-                             : bits == 4 ? QuantizePackOf<4, Uniform>
-                             : bits == 5 ? QuantizePackOf<5, Uniform>
-                                         : QuantizePackOf<8, Uniform>;
-  quantize_pack(values, divisor, n, levels, num_levels, uniform, first, packed);
+  WithBits(bits, [&](auto width) {
+    QuantizePackOf<decltype(width)::kValue>(values, divisor, n, levels,
+                                            num_levels, uniform, first, packed);
+  });
 }
 
 void QuantizePack(const float* values, float divisor, int64_t n,

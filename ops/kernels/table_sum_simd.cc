@@ -126,18 +126,14 @@ void SumOf8Bits(const uint8_t* packed, int64_t n, const Lane* table,
 template <template <int> class Adder, typename Lane>
 void Sum(const uint8_t* packed, int64_t n, const Lane* table, int bits,
          Lane* accumulator) {
-  switch (bits) {
-    case 2:
-      return SumOf<2, Adder<2>>(packed, n, table, accumulator);
-    case 3:
-      return SumOf<3, Adder<3>>(packed, n, table, accumulator);
-    case 4:
-      return SumOf<4, Adder<4>>(packed, n, table, accumulator);
-    case 5:
-      return SumOf<5, Adder<5>>(packed, n, table, accumulator);
-    default:
-      return SumOf8Bits(packed, n, table, accumulator);
-  }
+  WithBits(bits, [=](auto width) {
+    constexpr int kBits = decltype(width)::kValue;
+    if constexpr (kBits == 8) {
+      SumOf8Bits(packed, n, table, accumulator);
+    } else {
+      SumOf<kBits, Adder<kBits>>(packed, n, table, accumulator);
+    }
+  });
 }
 
 }  // namespace

@@ -37,12 +37,6 @@ void Nearest(const float* values, int64_t n, float scale, int8_t* ternary) {
   });
 }
 
-// (u + 0.5) 2^-16: the bits behind the point of a number between 1 and 2.
-inline Floats Fractions(const uint16_t* halves) {
-  const Ints bits = LoadHalves(halves) << 7 | 0x3f800040;
-  return reinterpret_cast<Floats>(bits) - 1.0f;
-}
-
 void Stochastic(const float* values, int64_t n, float scale, Seed seed,
                 int64_t first, int8_t* ternary) {
   // One turn of the generator is for one vector of q.
