@@ -39,7 +39,8 @@
 // tensors count who holds their buffers.
 extern "C" __attribute__((visibility("default"))) const char*
 __tsan_default_suppressions() {
-  return "race:tensorflow::(anonymous namespace)::Buffer";
+  return "race:tensorflow::(anonymous namespace)::Buffer\n"
+         "race:tensorflow::Tensor::~Tensor";
 }
 #endif
 
