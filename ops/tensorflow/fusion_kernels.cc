@@ -513,7 +513,7 @@ class AllFiniteOp : public OpKernel {
   std::vector<int64_t> sizes_;
 };
 
-// The same for magnitudes whose sum is beyond float32.
+// The sum of |value|, one after the other in double: it may be beyond float32.
 double SumLargeMagnitudes(const float* values, int64_t n) {
   return std::accumulate(values, values + n, 0.0, [](double sum, float value) {
     return sum + std::abs(value);
