@@ -123,6 +123,11 @@ SYSTEMS = (
         System(f"ring-{ratio:g}", f"AR-Topk, ring, {ratio:g}", f"ARTopK({ratio:g}, {_SPARSE})")
         for ratio in adaptive.CANDIDATES
     ),
+    System(
+        "sharded-0.011",
+        "AR-Topk, sharded, 0.011",
+        f"ARTopK(0.011, topology='sharded', {_SPARSE})",
+    ),
     System("tree-0.011", "AR-Topk, tree, 0.011", f"ARTopK(0.011, topology='tree', {_SPARSE})"),
     System("scalecom", "ScaleCom, 0.011", "ScaleCom(91, start_step=START)"),
     System("top_k", "top-k, all-gather, 0.011", "TopK(0.011, start_step=START)"),

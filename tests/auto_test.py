@@ -19,7 +19,7 @@ from tf_gc.compressors.auto import AnyRatio
 from tf_gc.testing.cluster import Cluster
 
 _ALL = tf_gc.Auto(ratios=(0.1, 0.01))
-# Its systems: uncompressed, THC, 3LC, AR-Topk on a ring, and on a tree.
+# Its systems: uncompressed, THC, 3LC, AR-Topk on a ring, on a tree, and with a sharded server.
 _SCRIPT = [
     ([system], ratio)
     for system, ratio in (
@@ -30,6 +30,7 @@ _SCRIPT = [
         (0, None),
         (4, 0.01),
         (2, None),
+        (5, 0.1),
     )
 ]
 
@@ -56,7 +57,7 @@ class StepsTest(parameterized.TestCase):
             arrived = workers[0][0][variable]
             np.testing.assert_allclose(arrived + waiting, given, atol=tolerance)
         choices = workers[0][2]
-        self.assertLen(set(choices), 5)
+        self.assertLen(set(choices), 6)
 
     def test_buckets_have_choices_of_their_own(self):
         script = [([0, 2], None), ([2, 1], None), ([1, 0], None), ([3, 4], 0.1)]
@@ -387,7 +388,7 @@ class ArgumentsTest(parameterized.TestCase):
             tf_gc.Auto(**arguments)
 
     def test_without_pymoo_ar_top_k_is_left_out(self):
-        self.assertLen(tf_gc.Auto().candidates(squares=False), 5)
+        self.assertLen(tf_gc.Auto().candidates(squares=False), 6)
         with mock.patch.object(importlib.util, "find_spec", return_value=None):
             self.assertLen(tf_gc.Auto().candidates(squares=False), 3)
 

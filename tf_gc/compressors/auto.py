@@ -32,7 +32,8 @@ class Auto(Compressor):
     no longer. It begins anew when the network changes. All workers choose the same in the same
     step, without tracing anything again. AR-Topk's collective follows from the model (Tyagi, Swany:
     "Flexible Communication for Optimal Distributed Learning over Unpredictable Networks", IEEE
-    Big Data 2023, equation 5), and its ratio is the knee between what compression takes, what
+    Big Data 2023, equation 5): a ring or a tree, as there, or a sharded server, which has two hops
+    for any number of workers. Its ratio is the knee between what compression takes, what
     communication takes, and the compression gain (equation 6).
 
     All systems share the residuals, so that what one has not delivered the next one does:
@@ -100,7 +101,8 @@ class Auto(Compressor):
         """
         systems = (None, THC(), ThreeLC()) if self.systems is None else self.systems
         fixed = (Uncompressed() if system is None else system for system in systems)
-        return (*fixed, *(AnyRatio(topology=t) for t in ("ring", "tree") if self.searched(squares)))
+        topologies = ("ring", "tree", "sharded") if self.searched(squares) else ()
+        return (*fixed, *(AnyRatio(topology=topology) for topology in topologies))
 
     def searched(self, squares: bool) -> tuple[float, ...]:
         """Returns the ratios to choose from."""
