@@ -237,9 +237,6 @@ def _define_writes():
             setattr(ReplicatedVariable, method, write)
 
 
-internals.keep_where_vectorized("LocalModel", "PullRequest", "Pull", "ApplyPull", "ReadModel")
-
-
 def _rows_gradient(dy, indices, shape):
     rows = tf.reshape(dy, [-1, *shape[1:]])
     # The shape is int32, as TensorFlow's for a branch that reads nothing.
@@ -294,6 +291,7 @@ def _gather_gradient(op, dy):
 
 
 _define_writes()
+internals.keep_where_vectorized("LocalModel", "PullRequest", "Pull", "ApplyPull", "ReadModel")
 internals.register_tensor_conversion_function(
     PulledVariable,
     lambda variable, dtype=None, name=None, as_ref=False: variable._dense_var_to_tensor(

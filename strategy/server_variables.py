@@ -154,7 +154,7 @@ class ServerVariables:
         """Yields each other server that has a part in a variable's rounds, and its ids there."""
         channels = set(self._channels.get(id_, ())) if self._is_synchronous else set()
         for server in [*self._servers.values()]:
-            ids = sorted(id_ for id_, own in [*server._channels.items()] if own & channels)
+            ids = sorted(other for other, own in [*server._channels.items()] if own & channels)
             if ids and server is not self:
                 yield server, ids
 

@@ -460,7 +460,8 @@ class FusedTest(parameterized.TestCase):
     @parameterized.parameters(tf.float16, tf.bfloat16)
     def test_what_rounding_takes_from_a_mean_is_what_is_not_delivered(self, dtype):
         # In a function TensorFlow multiplies by 1 / 7, which rounds to another half.
-        total = np.repeat(normal([10**5], [0, 0]), 2)
+        values = tf.cast(normal([7, 10**5], [0, 0]), dtype)
+        total = tf.reduce_sum(tf.cast(values, tf.float32), axis=0).numpy()
         lost = tf.function(fused._lost_by_rounding)(tf.constant(total), 7.0, dtype)
         (delivered,) = ops.unfuse_gradients(
             total, [True], divisor=7.0, shapes=[total.shape], dtype=dtype

@@ -1,6 +1,7 @@
 """The command tf_gc-launch."""
 
 import importlib
+import math
 import os
 import signal
 import sys
@@ -176,6 +177,7 @@ def _define_flags() -> flags.FlagValues:
         "grace",
         15.0,
         "Seconds that the others have to end by themselves when one process has failed.",
+        lower_bound=0.0,
         flag_values=values,
     )
     flags.DEFINE_integer(
@@ -209,7 +211,7 @@ def _define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     flags.register_validator(
-        "grace", lambda grace: grace >= 0, "must be a number, at least 0", flag_values=values
+        "grace", lambda grace: not math.isnan(grace), "is not a number", flag_values=values
     )
     for name, parse in (
         ("bandwidth", network_namespaces.bits_per_second),
