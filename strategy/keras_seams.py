@@ -595,127 +595,81 @@ class TfKerasCallback:
 
 
 _TRAINER = ("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer")
+_KERAS_OPTIMIZER = ("keras.src.backend.tensorflow.optimizer", "TFOptimizer")
+_TF_KERAS_OPTIMIZER = ("tf_keras.src.optimizers.optimizer", "Optimizer")
+_TF_KERAS_BASE_OPTIMIZER = ("tf_keras.src.optimizers.optimizer", "_BaseOptimizer")
+_LEGACY_OPTIMIZER = ("tf_keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2")
+_LOSS_SCALING = "tf_keras.src.mixed_precision.loss_scale_optimizer"
+
+
+def _local_step_or_push(apply_gradients):
+    return _local_step(_push_with_apply_gradients(apply_gradients))
+
 
 # (module, class or None, function, what replaces it). The comments name the versions that have it,
 # of those looked at: Keras 3.2, 3.5, 3.8, 3.10, 3.12 and 3.15, tf_keras 2.17 to 2.21.
 _SEAMS = (
-    (  # Keras 3.5 to 3.15
-        "keras.src.backend.tensorflow.optimizer",
-        "TFOptimizer",
-        "_all_reduce_sum_gradients",
-        _reduce_with_strategy,
-    ),
-    (  # Keras 3.5 to 3.15
-        "keras.src.backend.tensorflow.optimizer",
-        "TFOptimizer",
-        "_backend_update_step",
-        _end_local_step,
-    ),
-    (  # tf_keras 2.17 to 2.21
-        "tf_keras.src.optimizers.optimizer",
-        "Optimizer",
-        "aggregate_gradients",
-        _reduce_with_strategy,
-    ),
-    (  # tf_keras 2.17 to 2.21
-        "tf_keras.src.optimizers.legacy.optimizer_v2",
-        "OptimizerV2",
-        "_aggregate_gradients",
-        _aggregate_with_strategy,
-    ),
-    (*_TRAINER, "_maybe_symbolic_build", _build_from_local_batch),  # Keras 3.5 to 3.15
-    (  # Keras 3.2 to 3.15
-        "keras.src.optimizers.loss_scale_optimizer",
-        "LossScaleOptimizer",
-        "check_finite",
-        _check_all_workers,
-    ),
-    (  # Keras 3.2 to 3.15
+    # Keras 3.2 to 3.15
+    ("keras.src.backend.tensorflow.core", "Variable", "_initialize", _with_path),
+    (
         "keras.src.optimizers.base_optimizer",
         "BaseOptimizer",
         "apply",
         lambda apply: _begin_local_step(_push_with_apply(apply)),
     ),
-    (  # tf_keras 2.17 to 2.21
-        "tf_keras.src.engine.data_adapter",
-        "DataHandler",
-        "enumerate_epochs",
-        _leave_out_first_batches,
+    (
+        "keras.src.optimizers.loss_scale_optimizer",
+        "LossScaleOptimizer",
+        "check_finite",
+        _check_all_workers,
     ),
-    (  # tf_keras 2.17 to 2.21
-        "tf_keras.src.mixed_precision.loss_scale_optimizer",
-        None,
-        "_is_all_finite",
-        _check_all_that_train_locally,
-    ),
-    *(  # tf_keras 2.17 to 2.21
-        (
-            "tf_keras.src.mixed_precision.loss_scale_optimizer",
-            name,
-            "apply_gradients",
-            _note_whether_it_may_skip,
-        )
-        for name in ("LossScaleOptimizer", "LossScaleOptimizerV3")
-    ),
-    (  # Keras 3.2 to 3.15
-        "keras.src.backend.tensorflow.core",
-        "Variable",
-        "_initialize",
-        _with_path,
-    ),
-    (  # Keras 3.8 to 3.15; used: _value, in_stateless_scope
-        "keras.src.backend.common.variables",
-        "Variable",
-        "assign_add",
-        _add_at_once,
-    ),
-    (  # tf_keras 2.17 to 2.21
-        "tf_keras.src.optimizers.optimizer",
-        "Optimizer",
-        "apply_gradients",
-        lambda apply_gradients: _local_step(_push_with_apply_gradients(apply_gradients)),
-    ),
-    (  # tf_keras 2.17 to 2.21
-        "tf_keras.src.optimizers.legacy.optimizer_v2",
-        "OptimizerV2",
-        "apply_gradients",
-        lambda apply_gradients: _local_step(_push_with_apply_gradients(apply_gradients)),
-    ),
-    # Keras 3.2 to 3.15
     *((*_TRAINER, function, _refuse_on_servers) for function in ("fit", "evaluate", "predict")),
-    *(  # Keras 3.2 to 3.15, Lamb from 3.4 on
+    *(  # Lamb from 3.4 on
         (f"keras.src.optimizers.{name.lower()}", name, "update_step", second_moments.use_in)
         for name in ("Adafactor", "Adagrad", "Adam", "Ftrl", "Lamb", "Nadam", "RMSprop")
     ),
-    (  # Keras 3.15; earlier versions may have no such module
+    # Keras 3.5 to 3.15
+    (*_KERAS_OPTIMIZER, "_all_reduce_sum_gradients", _reduce_with_strategy),
+    (*_KERAS_OPTIMIZER, "_backend_update_step", _end_local_step),
+    (*_TRAINER, "_maybe_symbolic_build", _build_from_local_batch),
+    # Keras 3.8 to 3.15; used: _value, in_stateless_scope
+    ("keras.src.backend.common.variables", "Variable", "assign_add", _add_at_once),
+    # Keras 3.15; earlier versions may have no such modules
+    (
         "keras.src.optimizers.schedule_free_adamw",
         "ScheduleFreeAdamW",
         "update_step",
         second_moments.use_in,
     ),
-    (  # Keras 3.15; earlier versions may have no such module
+    (
         "keras.src.optimizers.muon",
         "Muon",
         "_adamw_update_step",  # the other variables' squares nothing
         second_moments.use_in,
     ),
-    *(  # tf_keras 2.17 to 2.21
+    # tf_keras 2.17 to 2.21
+    (
+        "tf_keras.src.engine.data_adapter",
+        "DataHandler",
+        "enumerate_epochs",
+        _leave_out_first_batches,
+    ),
+    (*_TF_KERAS_OPTIMIZER, "aggregate_gradients", _reduce_with_strategy),
+    (*_LEGACY_OPTIMIZER, "_aggregate_gradients", _aggregate_with_strategy),
+    (*_TF_KERAS_OPTIMIZER, "apply_gradients", _local_step_or_push),
+    (*_LEGACY_OPTIMIZER, "apply_gradients", _local_step_or_push),
+    (*_TF_KERAS_BASE_OPTIMIZER, "_clip_gradients", _clip_second_moments),
+    (*_TF_KERAS_BASE_OPTIMIZER, "_update_step_xla", _update_without_xla),
+    (_LOSS_SCALING, None, "_is_all_finite", _check_all_that_train_locally),
+    *(
+        (_LOSS_SCALING, name, "apply_gradients", _note_whether_it_may_skip)
+        for name in ("LossScaleOptimizer", "LossScaleOptimizerV3")
+    ),
+    *(
         (f"tf_keras.src.optimizers.{name.lower()}", name, "update_step", second_moments.use_in)
         for name in ("Adafactor", "Adam", "AdamW", "Ftrl", "Nadam", "RMSprop")
     ),
-    (  # tf_keras 2.17 to 2.21
-        "tf_keras.src.optimizers.optimizer",
-        "_BaseOptimizer",
-        "_clip_gradients",
-        _clip_second_moments,
-    ),
-    (  # tf_keras 2.17 to 2.21
-        "tf_keras.src.optimizers.optimizer",
-        "_BaseOptimizer",
-        "_update_step_xla",
-        _update_without_xla,
-    ),
-    *(  # tf_keras 2.17 to 2.21
+    *(
         (
             f"tf_keras.src.optimizers.legacy.{name.lower()}",
             name,

@@ -1,7 +1,7 @@
 """TensorFlow's private parts, which may change with any version: strategies take them from here.
 
-The versions behind each are those in whose sources it was found, with the methods and attributes
-that are named; tests run with the last one. Keras's private parts are in `keras_seams.py`.
+All of it, with the methods and attributes that are named, was found in the sources of 2.17 to 2.21;
+tests run with the last one. Keras's private parts are in `keras_seams.py`.
 """
 
 import contextlib
@@ -10,40 +10,37 @@ import weakref
 
 import tensorflow as tf
 
-# 2.17 to 2.21; overridden: _use_merge_call, _call_for_each_replica, _initialize_multi_worker,
-# _reduce, _replica_ctx_all_reduce; used: _communication_options, _local_results, _worker_device,
+# Overridden: _use_merge_call, _call_for_each_replica, _initialize_multi_worker, _reduce,
+# _replica_ctx_all_reduce; used: _communication_options, _local_results, _worker_device,
 # _id_in_cluster, _num_workers, _std_server_started, _enable_check_health, _collective_key_base,
 # _cross_device_ops, _host_cross_device_ops, _container_strategy.
 from tensorflow.python.distribute.collective_all_reduce_strategy import (
     CollectiveAllReduceExtended,
 )
 
-# 2.17 to 2.21; overridden: _next_instance_key; used: _collective_keys, _group_key, _device, and
-# _launchers of a CollectiveAllReduce.
+# Overridden: _next_instance_key; used: _collective_keys, _group_key, _device, and _launchers of a
+# CollectiveAllReduce.
 from tensorflow.python.distribute.cross_device_utils import CollectiveReplicaLauncher
-
-# 2.17 to 2.21.
 from tensorflow.python.distribute.distribute_utils import regroup, select_replica
 
-# 2.17 to 2.21; replaced: detect_platform; used: PlatformDevice.INTERNAL_CPU.
+# Replaced: detect_platform; used: PlatformDevice.INTERNAL_CPU.
 from tensorflow.python.distribute.failure_handling import failure_handling_util
 
-# 2.17 to 2.21; overridden: _create_variable, _create_var_creator, _call_for_each_replica; used:
+# Overridden: _create_variable, _create_var_creator, _call_for_each_replica; used:
 # _assert_being_scheduled_by_cluster_coordinator, and _should_use_with_coordinator of the strategy.
 from tensorflow.python.distribute.parameter_server_strategy_v2 import (
     ParameterServerStrategyV2Extended,
 )
 
-# 2.17 to 2.21; overridden: _dense_var_to_tensor, and _assign_func of the first; used: _v,
+# Overridden: _dense_var_to_tensor, and _assign_func of the first; used: _v,
 # _overload_overloadable_operators.
 from tensorflow.python.distribute.ps_values import AggregatingVariable, CachingVariable
 
-# 2.17 to 2.21; replaced: _gather_saveables_for_checkpoint.
+# Replaced: _gather_saveables_for_checkpoint.
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
-# 2.17 to 2.21; a variable's _distributed_container leads to them. Overridden:
-# _gather_saveables_for_checkpoint of a SyncOnReadVariable, restore of its saveable; used:
-# _common_name, _sync_on_read_variable.
+# A variable's _distributed_container leads to them. Overridden: _gather_saveables_for_checkpoint of
+# a SyncOnReadVariable, restore of its saveable; used: _common_name, _sync_on_read_variable.
 from tensorflow.python.distribute.values import (
     Mirrored,
     SyncOnReadVariable,
@@ -52,64 +49,44 @@ from tensorflow.python.distribute.values import (
     _SyncOnReadSaveable as SyncOnReadSaveable,
 )
 
-# 2.17 to 2.21; replaced: configure_coordination_service; used: _collective_ops_server_def,
-# coordination_service.
+# Replaced: configure_coordination_service; used: _collective_ops_server_def, coordination_service.
 from tensorflow.python.eager.context import context
 
-# 2.17 to 2.21; used: _clone.
+# Used: _clone.
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
-
-# 2.17 to 2.21.
 from tensorflow.python.eager.record import could_possibly_record, record_operation, stop_recording
-
-# 2.17 to 2.21.
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
-# 2.17 to 2.21; used: capture_call_time_value, outer_graph, and by_ref_external of its
-# function_captures.
+# Used: capture_call_time_value, outer_graph, and by_ref_external of its function_captures.
 from tensorflow.python.framework.func_graph import FuncGraph
-
-# 2.17 to 2.21.
 from tensorflow.python.framework.kernels import get_registered_kernels_for_op
 
-# 2.17 to 2.21; the public one warns that it is deprecated.
+# The public one warns that it is deprecated.
 from tensorflow.python.framework.ops import colocate_with
-
-# 2.17 to 2.21.
 from tensorflow.python.framework.tensor_conversion_registry import (
     register_tensor_conversion_function,
 )
-
-# 2.17 to 2.21.
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
-
-# 2.17 to 2.21.
 from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
-
-# 2.17 to 2.21.
 from tensorflow.python.ops.gen_functional_ops import partitioned_call
-
-# 2.17 to 2.21.
 from tensorflow.python.ops.handle_data_util import get_resource_handle_data
 
-# 2.17 to 2.21; used: op of what converters get; _pfor_impl has the name scope "loop_body".
+# Used: op of what converters get; _pfor_impl has the name scope "loop_body".
 from tensorflow.python.ops.parallel_for.pfor import RegisterPFor, wrap
 
-# 2.17 to 2.21; a variable that no strategy mirrors. Used: _unique_id, _serialize_to_tensors,
+# A variable that no strategy mirrors. Used: _unique_id, _serialize_to_tensors,
 # _restore_from_tensors.
 from tensorflow.python.ops.resource_variable_ops import (
     BaseResourceVariable,
     ResourceVariable,
     variable_accessed,
 )
-
-# 2.17 to 2.21.
 from tensorflow.python.saved_model.save_context import in_save_context
 
-# 2.17 to 2.21; overridden: _trackable_children, _lookup_dependency, _serialize_to_tensors,
-# _restore_from_tensors; used: _track_trackable, _handle_deferred_dependencies,
-# _deferred_dependencies, _update_uid, _maybe_initialize_trackable; of the positions in
-# the third: value_tensors, restore_uid, proto_id, and object_by_proto_id of their checkpoint.
+# Overridden: _trackable_children, _lookup_dependency, _serialize_to_tensors, _restore_from_tensors;
+# used: _track_trackable, _handle_deferred_dependencies, _deferred_dependencies, _update_uid,
+# _maybe_initialize_trackable; of the positions in the third: value_tensors, restore_uid, proto_id,
+# and object_by_proto_id of their checkpoint.
 from tensorflow.python.trackable.base import VARIABLE_VALUE_KEY, SaveType, Trackable
 
 
