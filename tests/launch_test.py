@@ -1190,7 +1190,8 @@ class HostsTest(_LaunchTest):
 
 class LinkChangesTest(_LaunchTest):
     def read(self, text):
-        return launch.read_link_changes(self.create_tempfile("links.csv", text).full_path)
+        content = text.encode(errors="surrogateescape")
+        return launch.read_link_changes(self.create_tempfile("links.csv", content).full_path)
 
     def test_a_line_is_a_change_and_an_empty_field_none(self):
         self.assertEqual(
@@ -1240,10 +1241,15 @@ class LinkChangesTest(_LaunchTest):
         ("seconds,latency\n0,5\n", ":2: latency '5' is not a time"),
         ("seconds,latency\n0,5ms,9\n", ":2: has more fields than columns"),
         ("seconds,latency\n0,\n", ":2: changes neither bandwidth nor latency"),
+        ("seconds,latency\n0,5\udc80\n", "links.csv: 'utf-8' codec can't decode"),
     )
     def test_the_error_says_which_line_is_wrong(self, text, message):
         with self.assertRaisesRegex(ValueError, message):
             self.read(text)
+
+    def test_a_field_that_is_too_long_is_an_error(self):
+        with self.assertRaisesRegex(ValueError, "links.csv: field larger than"):
+            self.read(f"seconds,latency\n{'0' * 200_000},5ms\n")
 
     def test_a_change_of_a_process_that_does_not_exist_is_an_error(self):
         with self.assertRaisesRegex(ValueError, "'worker 2'.*none of.*worker 0, worker 1$"):

@@ -38,24 +38,25 @@ def read_link_changes(path: str | os.PathLike) -> list[LinkChange]:
 
     Raises:
       OSError: the file cannot be read.
-      ValueError: a line is not a change; the message says where.
+      ValueError: it is not such a file; the message says where.
     """
     with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, restkey="", skipinitialspace=True)
-        names = set(reader.fieldnames or ())
-        if "seconds" not in names or not names & {"bandwidth", "latency"} or names - {*_COLUMNS}:
-            raise ValueError(
-                f"{path}:1: must name the columns: seconds, and some of {', '.join(_COLUMNS[1:])}"
-            )
-        changes = []
-        for row in reader:
-            try:
-                changes.append(_parse(row))
-            except ValueError as error:
-                raise ValueError(f"{path}:{reader.line_num}: {error}") from error
+        try:
+            _check_columns(set(reader.fieldnames or ()))
+            changes = [_parse(row) for row in reader]
+        except (csv.Error, UnicodeDecodeError) as error:  # of a line that is not known
+            raise ValueError(f"{path}: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"{path}:{reader.line_num or 1}: {error}") from error
     if not changes:
         raise ValueError(f"{path}: has no changes")
     return changes
+
+
+def _check_columns(names):
+    if "seconds" not in names or not names & {"bandwidth", "latency"} or names - {*_COLUMNS}:
+        raise ValueError(f"must name the columns: seconds, and some of {', '.join(_COLUMNS[1:])}")
 
 
 def _parse(row):
