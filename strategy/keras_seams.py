@@ -15,6 +15,9 @@ There, too, variables are told apart by their names, which in Keras 3 are paths 
 variables do not know. And several workers add to one variable, of a metric or an optimizer, which
 Keras 3 reads and then writes.
 
+Where samples are fewer than workers, as at the end of an epoch they may be, some get a batch of
+none. Keras 3's batch normalization would divide by their number.
+
 Keras 3's loss scaling looks at the gradients before they are reduced: a worker
 that finds its own finite would go on to the reduction alone, and wait for ever.
 
@@ -336,6 +339,28 @@ def _build_from_local_batch(maybe_symbolic_build):
     return build
 
 
+def _keep_moments_without_samples(moments):
+    """For Keras 3's `_moments(normalization, inputs, mask)`, of inputs in training.
+
+    Of no samples they are what the layer has seen before. Synchronized, they are those of other
+    workers' samples.
+    """
+
+    def of_samples(normalization, inputs, mask):
+        found = moments(normalization, inputs, mask)
+        is_shared = normalization.synchronized and mask is None
+        if is_shared or not hasattr(tf.distribute.get_strategy(), "reduce_gradients"):
+            return found
+        seen = normalization.moving_mean, normalization.moving_variance
+        is_empty = tf.equal(tf.size(inputs), 0)
+        return tuple(
+            tf.where(is_empty, tf.cast(before, now.dtype), now)
+            for before, now in zip(seen, found, strict=True)
+        )
+
+    return of_samples
+
+
 def _check_all_workers(check_finite):
     def check(optimizer, grads):
         if _is_pushed():
@@ -611,6 +636,12 @@ def _local_step_or_push(apply_gradients):
 _SEAMS = (
     # Keras 3.2 to 3.15
     ("keras.src.backend.tensorflow.core", "Variable", "_initialize", _with_path),
+    (
+        "keras.src.layers.normalization.batch_normalization",
+        "BatchNormalization",
+        "_moments",
+        _keep_moments_without_samples,
+    ),
     (
         "keras.src.optimizers.base_optimizer",
         "BaseOptimizer",

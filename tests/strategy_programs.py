@@ -453,6 +453,23 @@ def fit_model(
     return result, model
 
 
+def fit_batch_normalization(samples, synchronized=False):
+    """Moving statistics, and the fingerprint of weights, after an epoch with batches of 32."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    set_random_seed(0)
+    with strategy.scope():
+        normalization = tf.keras.layers.BatchNormalization(synchronized=synchronized)
+        model = tf.keras.Sequential(
+            [tf.keras.layers.Dense(48), normalization, tf.keras.layers.Dense(3)]
+        )
+        model.compile("sgd", "mse")
+    x = np.random.default_rng(0).standard_normal((samples, 32)).astype(np.float32)
+    model.fit(tf.data.Dataset.from_tensor_slices((x, x[:, :3])).batch(32), verbose=0)
+    seen = np.array([normalization.moving_mean.numpy(), normalization.moving_variance.numpy()])
+    weights = [w.numpy() for w in model.trainable_variables]
+    return seen, all(np.isfinite(w).all() for w in weights), fingerprint(weights)
+
+
 def fit_with_an_overflow(compression, bad_rank, optimizer="SGD"):
     """Half precision with loss scaling; one worker's gradients overflow in one step."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)

@@ -435,6 +435,20 @@ class KerasTest(parameterized.TestCase):
         self.assertLess(result["loss"][-1], result["loss"][0])
         self.assertEqual(result["residuals"], 2)
 
+    @parameterized.parameters(False, True)
+    def test_a_worker_without_samples_leaves_batch_normalization_as_it_is(self, synchronized):
+        cluster = shared_cluster(2)
+        full, last_of_one = (
+            cluster.run(programs.fit_batch_normalization, samples, synchronized)
+            for samples in (32, 33)
+        )
+        one([weights for _, _, weights in last_of_one])
+        for statistics, weights_are_finite, _ in last_of_one:
+            self.assertTrue(np.isfinite(statistics).all())
+            self.assertTrue(weights_are_finite)
+        if not synchronized:
+            np.testing.assert_allclose(last_of_one[1][0], full[1][0], rtol=1e-6)
+
     def test_steps_per_execution_changes_no_bit(self):
         fingerprints = [
             one(
