@@ -116,6 +116,7 @@ def _reduce_with_strategy(reduction):
             with_second_moments=squares,
             momentum=_momentum(optimizer) if squares else None,
             first_moments=second_moments.first_moments(optimizer, variables) if squares else None,
+            optimizer_steps=tf.convert_to_tensor(optimizer.iterations) if squares else None,
         )
         if may_skip and (training := _local_training()):
             training.may_leave_out(variables)

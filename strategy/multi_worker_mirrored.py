@@ -191,6 +191,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         with_second_moments: bool = False,
         momentum: float | None = None,
         first_moments: tuple[Sequence[tf.Variable | None], tf.Tensor | float] | None = None,
+        optimizer_steps: tf.Tensor | int | None = None,
     ) -> list[tuple[Gradient | None, Any]]:
         """Adds up gradients over all replicas, compressed as the policy says.
 
@@ -214,6 +215,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
           first_moments: of such an optimizer, m of each variable before this step, or
             None, in the pairs' order, and its weight, 1 - beta^t after t steps: what
             workers agree in, which their own squares do not tell.
+          optimizer_steps: how many steps such an optimizer has taken before this one. One that
+            is new, for variables that another one has trained, is kept from steps that are far
+            too large; None: as if the same one had always been used.
 
         Returns:
           A list of (reduced gradient, variable) pairs in the same order, with
@@ -265,6 +269,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
                 with_second_moments=with_second_moments,
                 momentum=momentum,
                 first_moments=first_moments and _part_of(first_moments, handled),
+                optimizer_steps=optimizer_steps,
             )
             reduced.update(zip(handled, results, strict=True))
         if others:
@@ -446,19 +451,17 @@ def _part_of(first_moments, indices):
 
 
 @tf.autograph.experimental.do_not_convert
-def _reduce_replicas(
-    strategy, reducer, gradients, variables, reduce_op, first_moments=None, **kwargs
-):
+def _reduce_replicas(strategy, reducer, gradients, variables, reduce_op, **kwargs):
     """Adds up a worker's replicas, then the workers; every replica gets a copy."""
-    if first_moments:
-        first_moments = tf.nest.map_structure(
-            lambda value: strategy.experimental_local_results(value)[0], first_moments
+    for name in ("first_moments", "optimizer_steps"):
+        kwargs[name] = tf.nest.map_structure(
+            lambda value: strategy.experimental_local_results(value)[0], kwargs[name]
         )
     replicas = strategy.num_replicas_in_sync / strategy.extended._num_workers
     divisor = replicas if reduce_op == "MEAN" else 1
     totals = [sum_of_replicas(strategy, gradient, divisor) for gradient in gradients]
     variables = [strategy.experimental_local_results(v)[0] for v in variables]
-    reduced = reducer.reduce(totals, variables, reduce_op, first_moments=first_moments, **kwargs)
+    reduced = reducer.reduce(totals, variables, reduce_op, **kwargs)
     copies = []
     for device in strategy.extended.worker_devices:
         with tf.device(device):

@@ -33,8 +33,8 @@ from tf_gc.traffic import Traffic, VariableTraffic
 # its own, which are made beside the other's.
 _MOST_COMPANION_BYTES = 1 << 20
 
-# What weights of first moments may differ by as they are rounded.
-_ROUNDING = 1e-5
+# Of an optimizer without momentum: for how long its steps count as the first ones.
+_BETA = 0.9
 
 # The same on all workers, as these make the same buckets in the same order.
 _bucket_keys = itertools.count()
@@ -63,7 +63,9 @@ class _Step:
       number: int64 scalar, how many steps came before.
       squares: whether the optimizer squares gradients, so that it is to get second moments.
       weight: of its first moments.
-      momentum_weight: the same of a new optimizer, if variables had another one before. Else 1.
+      momentum_weight: of the momentum of a new optimizer, if variables had another one before:
+        1 - beta^t after t steps. Else 1.
+      new_weight: the same of any new optimizer, with momentum or without.
     """
 
     reduce_op: str
@@ -71,6 +73,7 @@ class _Step:
     squares: bool
     weight: tf.Tensor | float
     momentum_weight: tf.Tensor | float
+    new_weight: tf.Tensor | float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +160,7 @@ class GradientReducer:
         with_second_moments=False,
         momentum=None,
         first_moments=None,
+        optimizer_steps=None,
     ):
         """Returns the reduced gradients, on the worker's CPU.
 
@@ -172,6 +176,7 @@ class GradientReducer:
           momentum: the optimizer's, or None (`Compressor.for_optimizer`).
           first_moments: the optimizer's m of each variable, or None, and their weight; None if
             it has none.
+          optimizer_steps: those that the optimizer has taken, or None.
         """
         moments, weight = first_moments or ([None] * len(variables), 1.0)
         entries = [
@@ -187,8 +192,10 @@ class GradientReducer:
         with tf.device(self._device):
             self._steps.assign_add(1)
         number = self._residuals.count_step(counter)
-        new_weight = _weight_if_new(weight, momentum, number)
-        step = _Step(reduce_op, number, with_second_moments, weight, new_weight)
+        new_weights = (
+            _weight_if_new(beta, optimizer_steps, number) for beta in (momentum, momentum or _BETA)
+        )
+        step = _Step(reduce_op, number, with_second_moments, weight, *new_weights)
         # Which stays where the counter is gone.
         optimizer = self._residuals.shared(counter, "steps", (), tf.int64)._unique_id
         with self._adapted(entries, step, optimizer):
@@ -244,9 +251,10 @@ class GradientReducer:
 
         def shared_moments():
             moments = statistics.second_moments(of_squares, factor, agreed)
-            has_zeros = tf.reduce_any(tf.equal(of_squares, 0))
+            is_new = tf.less(step.new_weight, 1)
+            takes_squares = tf.reduce_any(tf.equal(of_squares, 0)) | is_new
             return [
-                _second_moment(*of_variable, step, has_zeros)
+                _second_moment(*of_variable, step, takes_squares)
                 for of_variable in zip(shared, moments, sums, strict=True)
             ]
 
@@ -553,9 +561,11 @@ def _or_none(tensor, dtype):
     return tf.zeros([0], dtype) if tensor is None else tensor
 
 
-def _second_moment(entry, moment, reduced, step, has_zeros):
+def _second_moment(entry, moment, reduced, step, takes_squares):
     """Returns the second moment; that of what was not compressed is the square."""
-    moment = tf.cond(has_zeros, lambda: second_moments.positive(moment, reduced), lambda: moment)
+    moment = tf.cond(
+        takes_squares, lambda: _with_squares(moment, reduced, step.new_weight), lambda: moment
+    )
     is_compressed = []
     if entry.compressor.start_step > 0:
         is_compressed.append(step.number >= entry.compressor.start_step)
@@ -564,6 +574,16 @@ def _second_moment(entry, moment, reduced, step, has_zeros):
     if not is_compressed:
         return moment
     return tf.cond(tf.reduce_all(is_compressed), lambda: moment, lambda: _square(reduced))
+
+
+def _with_squares(moment, reduced, new_weight):
+    """Returns a second moment that is positive, and large enough for a new optimizer.
+
+    What was delivered has waited, or come in steps as large as its units, and may be far above the
+    root of this step's moment, which in an optimizer's first steps is all that it has.
+    """
+    least = (1 - new_weight) * _square(reduced)
+    return tf.maximum(second_moments.positive(moment, reduced), least)
 
 
 def _square(reduced):
@@ -609,16 +629,16 @@ def _has_own_second_moments(compressor):
     return type(compressor).second_moments is not Compressor.second_moments
 
 
-def _weight_if_new(weight, momentum, number):
-    """Returns the weight of first moments if an optimizer has taken fewer steps than there were.
+def _weight_if_new(beta, optimizer_steps, number):
+    """Returns 1 - beta^t after t steps if an optimizer has taken fewer steps than there were.
 
-    Another one has then taken those before. Else it is 1.
+    Another one has then taken those before. Else it is 1, and where one of both is not known.
     """
-    if momentum is None:
+    if not beta or optimizer_steps is None:
         return 1.0
-    of_all_steps = 1 - tf.pow(momentum, tf.cast(number, tf.float32))
-    weight = tf.cast(weight, tf.float32)
-    return tf.where(weight < of_all_steps - _ROUNDING, weight, 1.0)
+    steps = tf.cast(optimizer_steps, tf.int64)
+    weight = 1 - tf.pow(tf.constant(beta, tf.float32), tf.cast(steps, tf.float32))
+    return tf.where(steps < number, weight, 1.0)
 
 
 def _uses_first_moment(entry):

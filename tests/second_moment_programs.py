@@ -98,8 +98,8 @@ def steps_with_second_moments(
     return {**result, "traffic": strategy.traffic.as_dict(), "text": str(strategy.traffic)}
 
 
-def reduced_for_optimizers(compression, weights):
-    """Reduces gradients of the kernel once for each weight of first moments.
+def reduced_for_optimizers(compression, steps_before):
+    """Reduces gradients of the kernel once for each number of steps that an optimizer has taken.
 
     Returns the sums, and the sum of the workers' residuals at the end.
     """
@@ -107,21 +107,21 @@ def reduced_for_optimizers(compression, weights):
     variables = _variables(strategy, ["kernel"])
 
     @tf.function
-    def step(gradient, weight):
-        def replica_step(gradient, weight):
+    def step(gradient, optimizer_steps):
+        def replica_step(gradient, optimizer_steps):
             [(reduced, _)] = strategy.reduce_gradients(
                 [(gradient, variables["kernel"])],
                 with_second_moments=True,
                 momentum=0.9,
-                first_moments=([None], weight),
+                optimizer_steps=optimizer_steps,
             )
             return reduced
 
-        return strategy.run(replica_step, args=(gradient, weight))
+        return strategy.run(replica_step, args=(gradient, optimizer_steps))
 
     sums = [
-        step(tf.constant(gradient("kernel", number, rank())), tf.constant(weight)).numpy()
-        for number, weight in enumerate(weights)
+        step(tf.constant(gradient("kernel", number, rank())), tf.constant(before)).numpy()
+        for number, before in enumerate(steps_before)
     ]
     return sums, strategy.residuals.of(variables["kernel"]).numpy()
 
@@ -314,26 +314,33 @@ def bits_of_a_square_matrix(size, steps=2):
     return strategy.traffic.as_dict()
 
 
-def losses_around_a_new_optimizer(compression):
-    """Trains a classifier; returns its loss before and after the first step of a new Adam."""
+def around_a_new_optimizer(compression, optimizer="Adam", seed=0):
+    """Trains a classifier; returns its loss before and after the first step of a new optimizer.
+
+    And the largest change of a weight in that step, in learning rates.
+    """
     keras = tf.keras
-    keras.utils.set_random_seed(0)
+    keras.utils.set_random_seed(seed)
     strategy = _strategy(compression)
-    random = np.random.default_rng(0)
-    inputs = random.standard_normal((2048, 64), np.float32)
-    labels = (inputs @ random.standard_normal((64, 10))).argmax(1)
-    data = tf.data.Dataset.from_tensor_slices((inputs, labels)).repeat().batch(64)
+    random = np.random.default_rng(seed)
+    inputs = random.standard_normal((512, 32), np.float32)
+    scores = inputs @ random.standard_normal((32, 10)) + random.standard_normal((512, 10))
+    labels = scores.argmax(1)
+    data = tf.data.Dataset.from_tensor_slices((inputs, labels)).repeat().batch(32)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     with strategy.scope():
-        hidden = [keras.layers.Dense(256, activation="relu") for _ in range(2)]
-        model = keras.Sequential([keras.Input((64,)), *hidden, keras.layers.Dense(10)])
-    losses = []
+        hidden = [keras.layers.Dense(128, activation="relu") for _ in range(2)]
+        model = keras.Sequential([keras.Input((32,)), *hidden, keras.layers.Dense(10)])
+    rate = 0.003
+    losses, weights = [], []
     for steps in (90, 1):
         with strategy.scope():
-            model.compile(keras.optimizers.Adam(0.001), loss)
+            model.compile(getattr(keras.optimizers, optimizer)(rate), loss)
         model.fit(data, steps_per_epoch=steps, verbose=0)
         losses.append(float(loss(labels, model(inputs))))
-    return losses
+        weights.append([v.numpy() for v in model.trainable_variables])
+    change = max(np.abs(new - old).max() for old, new in zip(*weights, strict=True))
+    return *losses, change / rate
 
 
 def save_model(paths):
