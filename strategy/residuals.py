@@ -29,7 +29,8 @@ class Residuals(internals.Trackable):
     values of a slot add up, as gradients do; where means are reduced, their mean
     counts. `tf.train.Checkpoint` therefore saves their sum, of which each worker
     gets an equal share on restore, or their mean, which each gets: nothing is lost when
-    training goes on, be it with another number of workers. Saving reads all workers'
+    training goes on, be it with another number of workers. A slot that a checkpoint lacks was
+    not made then, and is zero again. Saving reads all workers'
     slots, so all of them must save (to different files), as with every variable
     that TensorFlow synchronizes on read. What all workers share is saved, and
     restored, as it is.
@@ -53,7 +54,7 @@ class Residuals(internals.Trackable):
         # slot of steps -> id of a variable -> by id, those that are counted with it
         self._counted = collections.defaultdict(dict)
         self._maybe_initialize_trackable()
-        self._fresh = []  # names that were new after a restore
+        self._fresh = {}  # names of what is 0 after a restore, which may come to it -> `_update_uid`
         self._reported = None  # the last restoration whose residuals were all looked for
         self._read = {}  # place in a checkpoint, of what waits for its slot -> a variable with it
         self._awaited = {}  # key of a slot that is not made yet -> a variable with what it had
@@ -70,7 +71,35 @@ class Residuals(internals.Trackable):
     def restorations(self) -> tuple[int, int]:
         """Changes whenever slots have got values from an earlier program."""
         updates = [slot._update_uid for slot in list(self._saved.values())]
-        return self._adoptions, max(updates, default=-1)
+        return self._adoptions, max(self._update_uid, *updates, -1)
+
+    @property
+    def _update_uid(self):
+        return super()._update_uid
+
+    @_update_uid.setter
+    def _update_uid(self, value):
+        # TensorFlow sets it where it restores these slots, before it looks for any of them.
+        if value >= 0:
+            self._forget_values()
+        internals.Trackable._update_uid.fset(self, value)
+
+    def _forget_values(self):
+        """Makes the slots as they were before the first step, for what is restored then."""
+        for name in self._deferred_dependencies:
+            self._forget_read(name)
+        self._deferred_dependencies.clear()
+        self._awaited.clear()
+        with tf.init_scope(), tf.device(self._device):
+            for slot in list(self._saved.values()):
+                slot.values[0].assign(tf.zeros_like(slot.values[0]))
+        self._fresh = {
+            name: self._saved[name]._update_uid
+            for slots in self._slots.values()
+            for slot, name in slots.items()
+            if slot in _RESIDUALS
+        }
+        self._has_reduced |= bool(self._fresh)
 
     def of(self, variable: Any, slot: str = "residual") -> tf.Variable:
         """Returns a slot of a variable; a residual is made when first asked for.
@@ -171,17 +200,16 @@ class Residuals(internals.Trackable):
     def adopt(self, values: Mapping[str, np.ndarray]) -> None:
         """Gives this worker's slots the values that `own_values` had, or when they are made.
 
-        What a checkpoint had for them before is forgotten.
+        What slots had before, or a checkpoint for them, is forgotten.
         """
+        self._forget_values()
         self._awaited = {key: self._awaiting(key, value) for key, value in values.items()}
         self._adoptions += 1
-        for name in (key.partition("/")[2] for key in values):
-            self._forget_read(name)
-            self._deferred_dependencies.pop(name, None)
         if values:
             self._report_unused()
         for name, slot in list(self._saved.items()):
-            self._take_awaited(name, slot)
+            if self._take_awaited(name, slot):
+                self._fresh.pop(name, None)
 
     def _awaiting(self, key, value):
         aggregation, _, name = key.partition("/")
@@ -237,7 +265,9 @@ class Residuals(internals.Trackable):
         last = (self._adoptions, self._update_uid)
         unused = self._unused() if last != self._reported else []
         self._reported = last
-        restoration.report(self._fresh, len(self), unused)
+        updates = {name: getattr(self._saved.get(name), "_update_uid", None) for name in self._fresh}
+        fresh = [name for name, update in self._fresh.items() if updates[name] == update]
+        restoration.report(fresh, len(self), unused)
         self._fresh.clear()
 
     def _unused(self):
@@ -274,10 +304,10 @@ class Residuals(internals.Trackable):
             self._slots[key][slot] = name
             is_awaited = self._take_awaited(name, made) or name in self._deferred_dependencies
             is_restored = restoration.is_restored(self, variable, unwrap(variable))
-            if slot in _RESIDUALS and is_restored and not is_awaited:
-                self._fresh.append(name)
             self._forget_read(name)
             self._handle_deferred_dependencies(name, made)
+            if slot in _RESIDUALS and is_restored and not is_awaited:
+                self._fresh[name] = made._update_uid
 
     def _make(self, name, value, aggregation):
         with tf.device(self._device):
@@ -315,6 +345,8 @@ class Residuals(internals.Trackable):
     def _trackable_children(self, save_type=None, **kwargs):
         self._collect_garbage()
         children = super()._trackable_children(**kwargs)
+        if save_type is not None:
+            self.report_restored()
         # Where TensorFlow restores, it gives no `save_type`.
         unmade = self._unmade() if save_type is not None and self._are_used() else {}
         return {**children, **unmade, **self._saved}

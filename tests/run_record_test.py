@@ -50,13 +50,13 @@ class _RecordTest(parameterized.TestCase):
         super().setUp()
         self.path = pathlib.Path(self.create_tempdir().full_path, "run.json")
 
-    def write(self, points=_POINTS, buckets=_BUCKETS):
+    def write(self, points=_POINTS, buckets=_BUCKETS, candidates=_CANDIDATES):
         with RunRecord(
             self.path,
             workers=4,
             rank=1,
             buckets=buckets,
-            candidates=_CANDIDATES,
+            candidates=candidates,
             ratios=_RATIOS,
         ) as record:
             for point in points:
@@ -216,21 +216,24 @@ class ReportTest(_RecordTest):
 
         return image.imread(path)
 
-    def test_the_figure_lies_beside_the_record(self):
-        self.write()
-        code, output, errors = self.report(self.path)
-        self.assertEqual(code, 0, errors)
-        self.assertIn(f"Written: {self.path.with_suffix('.png')}", output)
-        pixels = self.pixels(self.path.with_suffix(".png"))
-        self.assertGreater(len(np.unique(pixels.reshape(-1, pixels.shape[-1]), axis=0)), 20)
-
-    def test_the_figure_shows_the_run(self):
+    def test_the_figure_lies_beside_the_record_and_shows_the_run(self):
         figures = []
         for points in (_POINTS, [*_POINTS[:2], *_POINTS[3:]]):
             self.write(points)
-            self.assertEqual(self.report(self.path)[0], 0)
+            code, output, errors = self.report(self.path)
+            self.assertEqual(code, 0, errors)
+            self.assertIn(f"Written: {self.path.with_suffix('.png')}", output)
             figures.append(self.pixels(self.path.with_suffix(".png")))
+        self.assertGreater(len(np.unique(figures[0].reshape(-1, 4), axis=0)), 20)
         self.assertFalse(np.array_equal(*figures))
+
+    def test_names_are_no_markup(self):
+        names = ["Mine(tag='[bold]')", "Mine(tag='[/c]')"]
+        self.write([_POINTS[0]._replace(choices=[0, 1], why="[/d]")], candidates=names)
+        code, output, errors = self.report(self.path)
+        self.assertEqual(code, 0, errors)
+        for name in (*names, "[/d]"):
+            self.assertIn(name, output)
 
     def test_the_file_that_is_named_is_there(self):
         self.write()
@@ -239,11 +242,13 @@ class ReportTest(_RecordTest):
         self.assertTrue(pathlib.Path(output.rpartition("Written: ")[2].strip()).exists())
 
     def test_runs_of_other_names_have_other_figures(self):
-        for name in ("lr0.1", "lr0.01"):
-            self.write()
-            code, _, errors = self.report(self.path.rename(self.path.with_name(name)))
-            self.assertEqual(code, 0, errors)
-            self.assertTrue(self.path.with_name(f"{name}.png").exists())
+        with absltest.mock.patch.object(report, "draw") as draw:
+            for name in ("lr0.1", "lr0.01"):
+                self.write()
+                code, _, errors = self.report(self.path.rename(self.path.with_name(name)))
+                self.assertEqual(code, 0, errors)
+        drawn = [call.args[-1].name for call in draw.call_args_list]
+        self.assertEqual(drawn, ["lr0.1.png", "lr0.01.png"])
 
     def test_the_output_may_lie_elsewhere_and_have_another_format(self):
         self.write()

@@ -991,6 +991,33 @@ def restore_twice(directory, later):
     return _residual(strategy, variable)
 
 
+def go_back(directory):
+    """Takes the same steps three times: at first, from a checkpoint of before, and adopted.
+
+    Returns what is delivered and the residual, for each time, and what is logged.
+    """
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC(1.0, start_step=1))
+    variable = _variable(strategy)
+    reduce = _reducer(strategy, variable)
+
+    saved = tf.train.Checkpoint(residuals=strategy.residuals)
+    path = saved.write(f"{directory}/{rank()}/before")
+
+    def train():
+        delivered = [reduce(gaussian(step, worker=rank())) for step in range(3)]
+        saved.write(f"{directory}/{rank()}/after")
+        return [*delivered, _residual(strategy, variable)]
+
+    own = strategy.residuals.own_values()
+    trainings = [train()]
+    with unittest.mock.patch.object(logging, "warning") as warning:
+        saved.read(path)
+        trainings.append(train())
+        strategy.residuals.adopt(own)
+        trainings.append(train())
+    return trainings, [call.args[0] % call.args[1:] for call in warning.call_args_list]
+
+
 def restore_alone(directory, saved_by, values, are_rows=False):
     """Reduces equal values after a restart; returns the sums, the residual, and what is logged."""
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())

@@ -619,6 +619,16 @@ class CheckpointTest(parameterized.TestCase):
             restored = shared_cluster(2).run(programs.restore_twice, first, later)
         np.testing.assert_allclose(sum(restored), sum(saved), atol=1e-5)
 
+    def test_what_has_come_after_a_checkpoint_is_forgotten_with_it(self):
+        with tempfile.TemporaryDirectory() as directory:
+            results = shared_cluster(2).run(programs.go_back, directory)
+        for (first, *others), warnings in results:
+            for again in others:
+                np.testing.assert_array_equal(again, first)
+            for warning in warnings:
+                self.assertIn("no residuals for any variable, which begin at 0", warning)
+            self.assertLen(warnings, 2)
+
     @parameterized.parameters(None, tf_gc.ThreeLC())
     def test_a_program_without_compression_leaves_residuals_out(self, compression):
         with tempfile.TemporaryDirectory() as directory:

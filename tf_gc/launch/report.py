@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 import rich.console
 import rich.table
+import rich.text
 from absl import flags
 
 from tf_gc.adaptive.run_record import Run, RunRecordError, read_run
@@ -128,13 +129,14 @@ def print_summary(run: Run, console: rich.console.Console) -> None:
     table.columns[1].justify = "right"
     for name, share in zip(run.candidates, _choice_density(run), strict=True):
         if share:
-            table.add_row(name, f"{share:.1%}")
+            table.add_row(rich.text.Text(name), f"{share:.1%}")
     console.print(table)
     changes = _changes(run)
     if changes:
         table = rich.table.Table("", "step", "seconds", "change", title="Changes", expand=False)
         for number, point in changes[:_MOST_CHANGES]:
-            table.add_row(str(number), str(point.step), f"{point.seconds:.1f}", point.why)
+            why = rich.text.Text(point.why)
+            table.add_row(str(number), str(point.step), f"{point.seconds:.1f}", why)
         console.print(table)
     if len(changes) > _MOST_CHANGES:
         console.print(f"and {len(changes) - _MOST_CHANGES} more")
