@@ -18,7 +18,7 @@ test: setup
 
 # All tests, with the settings of systems and the variants of long tests that make test leaves out.
 test-long: setup
-	@bazel test --test_env=TF_GC_ALL_CASES=1 //tests/... //tests:conformance_variants_test
+	@bazel test --test_env=TF_GC_ALL_CASES=1 --test_env=TF_GC_FUZZ_EXAMPLES=150 //tests/... //tests:conformance_variants_test
 
 lint: setup
 	@build_tools/lint.sh

@@ -15,10 +15,13 @@ import urllib.parse
 import xml.etree.ElementTree as ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Those of one process each.
+# Those of one process each, without TensorFlow's Python.
 _CHEAP = [
-    f"//tests/{folder}/..."
-    for folder in ("kernels", "collectives", "parameter_server", "cuda", "fuzz")
+    "--test_tag_filters=-python",
+    *(
+        f"//tests/{folder}/..."
+        for folder in ("kernels", "collectives", "parameter_server", "cuda", "fuzz")
+    ),
 ]
 
 

@@ -54,7 +54,7 @@ class Residuals(internals.Trackable):
         # slot of steps -> id of a variable -> by id, those that are counted with it
         self._counted = collections.defaultdict(dict)
         self._maybe_initialize_trackable()
-        self._fresh = {}  # names of what is 0 after a restore, which may come to it -> `_update_uid`
+        self._fresh = {}  # names of what is 0 after a restore, if nothing comes -> `_update_uid`
         self._reported = None  # the last restoration whose residuals were all looked for
         self._read = {}  # place in a checkpoint, of what waits for its slot -> a variable with it
         self._awaited = {}  # key of a slot that is not made yet -> a variable with what it had
@@ -265,8 +265,11 @@ class Residuals(internals.Trackable):
         last = (self._adoptions, self._update_uid)
         unused = self._unused() if last != self._reported else []
         self._reported = last
-        updates = {name: getattr(self._saved.get(name), "_update_uid", None) for name in self._fresh}
-        fresh = [name for name, update in self._fresh.items() if updates[name] == update]
+        fresh = [
+            name
+            for name, update in self._fresh.items()
+            if name in self._saved and self._saved[name]._update_uid == update
+        ]
         restoration.report(fresh, len(self), unused)
         self._fresh.clear()
 

@@ -57,6 +57,7 @@ void ExpectDecodesAsTheCpuDoes(const std::vector<uint8_t>& encoded, int64_t m) {
 TEST(ZeroRunTest, EncodesAndDecodesAsTheCpuDoesAtAnyAlignment) {
   for (const double zeros : {0.0, 0.5, 0.9, 0.99, 1.0}) {
     for (const int64_t m : Sizes()) {
+      if (m > 100000 && zeros != 0.9) continue;  // many tiles, once
       const std::vector<uint8_t> quartic = RandomQuartic(m, zeros, m);
       const std::vector<uint8_t> encoded = Encode(quartic, m % 16);
       ASSERT_EQ(encoded, ReferenceZeroRun(quartic)) << m;

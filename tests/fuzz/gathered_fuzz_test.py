@@ -6,6 +6,7 @@ a branch of its own.
 
 import dataclasses
 import functools
+import os
 
 import hypothesis
 import numpy as np
@@ -19,7 +20,8 @@ from tf_gc import ops
 from tf_gc.compressors import sparse
 from tf_gc.exchange import Exchange
 
-testing.set_up_hypothesis(max_examples=150)
+# The same ones each time: with AddressSanitizer, and in `make test-long`, there are more.
+testing.set_up_hypothesis(max_examples=int(os.environ.get("TF_GC_FUZZ_EXAMPLES", 30)))
 
 _WORKERS = 3
 _SIZE = 13

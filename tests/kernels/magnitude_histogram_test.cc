@@ -27,11 +27,13 @@ Bins Histogram(const Floats& values,
   MagnitudeHistogram(in.data(), values.size(), counts.data(), squares.data(),
                      parallel_for);
   EXPECT_TRUE(counts.GuardsAreIntact() && squares.GuardsAreIntact());
+  const std::vector<int64_t> of_counts = counts.Values();
+  const std::vector<double> of_squares = squares.Values();
   Bins bins;
   for (int i = 0; i < kMagnitudeBins; ++i) {
-    const int64_t count = counts.Values()[i];
-    const double square = squares.Values()[i];
-    if (count != 0 || square != 0) bins[i] = {count, square};
+    if (of_counts[i] != 0 || of_squares[i] != 0) {
+      bins[i] = {of_counts[i], of_squares[i]};
+    }
   }
   return bins;
 }

@@ -61,8 +61,9 @@ TEST_P(SecondMomentTest, OuterProductsAreThoseOfRowsAndColumns) {
       Guarded<float> in(factors, 4), product(kRows * columns, 4);
       OuterProduct(in.data(), kRows, columns, product.data(), parallel_for);
       EXPECT_TRUE(product.GuardsAreIntact());
+      const Floats values = product.Values();
       for (int64_t i = 0; i < kRows * columns; ++i) {
-        EXPECT_EQ(product.Values()[i],
+        EXPECT_EQ(values[i],
                   factors[i / columns] * factors[kRows + i % columns]);
       }
     }

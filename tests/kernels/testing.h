@@ -62,11 +62,10 @@ class Guarded {
   std::vector<T> Values() const { return Values(size_); }
 
   bool GuardsAreIntact() const {
-    const size_t end = begin_ + size_ * sizeof(T);
-    for (size_t i = 0; i < bytes_.size(); ++i) {
-      if ((i < begin_ || i >= end) && bytes_[i] != kGuard) return false;
-    }
-    return true;
+    const auto is_guard = [](uint8_t byte) { return byte == kGuard; };
+    const auto begin = bytes_.begin() + begin_;
+    return std::all_of(bytes_.begin(), begin, is_guard) &&
+           std::all_of(begin + size_ * sizeof(T), bytes_.end(), is_guard);
   }
 
  private:
