@@ -316,7 +316,9 @@ class Residuals(internals.Trackable):
         with tf.device(self._device):
             # Not by the strategy: that would broadcast values from the chief.
             local = internals.ResourceVariable(value, trainable=False, name=name)
-            return _WorkersVariable(self._strategy(), [local], aggregation)
+            made = _WorkersVariable(self._strategy(), [local], aggregation)
+        made._maybe_initialize_trackable()  # for `_update_uid`
+        return made
 
     def _forget_read(self, name):
         for place in self._deferred_dependencies.get(name, ()):
