@@ -15,8 +15,8 @@ There, too, variables are told apart by their names, which in Keras 3 are paths 
 variables do not know. And several workers add to one variable, of a metric or an optimizer, which
 Keras 3 reads and then writes.
 
-Where samples are fewer than workers, as at the end of an epoch they may be, some get a batch of
-none. Keras 3's batch normalization would divide by their number.
+At the end of an epoch there may be fewer samples than workers. Some get an empty batch then, by
+whose size Keras 3's batch normalization would divide.
 
 Keras 3's loss scaling looks at the gradients before they are reduced: a worker
 that finds its own finite would go on to the reduction alone, and wait for ever.

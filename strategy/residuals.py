@@ -27,12 +27,11 @@ class Residuals(internals.Trackable):
 
     A slot is a float32 variable that is zero at first. Over the workers, the
     values of a slot add up, as gradients do; where means are reduced, their mean
-    counts. `tf.train.Checkpoint` therefore saves their sum, of which each worker
-    gets an equal share on restore, or their mean, which each gets: nothing is lost when
-    training goes on, be it with another number of workers. A slot that a checkpoint lacks was
-    not made then, and is zero again. Saving reads all workers'
-    slots, so all of them must save (to different files), as with every variable
-    that TensorFlow synchronizes on read. What all workers share is saved, and
+    counts. `tf.train.Checkpoint` therefore saves their sum, of which each worker gets an equal
+    share on restore, or their mean, which each gets: nothing is lost when training goes on, be it
+    with another number of workers. What is not in a checkpoint was zero when it was saved, and is
+    so again. Saving reads all workers' slots, so all of them must save (to different files), as
+    with every variable that TensorFlow synchronizes on read. What all workers share is saved, and
     restored, as it is.
 
     The residual, "residual", is found by the variable's name in a checkpoint;
@@ -71,7 +70,7 @@ class Residuals(internals.Trackable):
     def restorations(self) -> tuple[int, int]:
         """Changes whenever slots have got values from an earlier program."""
         updates = [slot._update_uid for slot in list(self._saved.values())]
-        return self._adoptions, max(self._update_uid, *updates, -1)
+        return self._adoptions, max(self._update_uid, *updates)
 
     @property
     def _update_uid(self):

@@ -83,8 +83,8 @@ from tensorflow.python.ops.resource_variable_ops import (
 )
 from tensorflow.python.saved_model.save_context import in_save_context
 
-# Overridden: _trackable_children, _lookup_dependency, _serialize_to_tensors, _restore_from_tensors;
-# used: _track_trackable, _handle_deferred_dependencies, _deferred_dependencies, _update_uid,
+# Overridden: _trackable_children, _lookup_dependency, _serialize_to_tensors, _restore_from_tensors,
+# _update_uid; used: _track_trackable, _handle_deferred_dependencies, _deferred_dependencies,
 # _maybe_initialize_trackable; of the positions in the third: value_tensors, restore_uid, proto_id,
 # and object_by_proto_id of their checkpoint.
 from tensorflow.python.trackable.base import VARIABLE_VALUE_KEY, SaveType, Trackable
