@@ -607,7 +607,7 @@ def loop_with_xla(compression, steps):
 
 def repeat_half_a_step(compression, shape):
     """Worker 1's step fails when one of its two buckets was exchanged, and is tried again."""
-    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=20)
+    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=120)
     strategy = tf_gc.MultiWorkerMirroredStrategy(
         compression=compression, communication_options=options
     )

@@ -722,7 +722,7 @@ class FailureTest(parameterized.TestCase):
 
     def test_a_worker_that_does_not_come_is_deadline_exceeded(self):
         with Cluster(2) as cluster:
-            errors = cluster.outcomes(programs.come_late, 5, 1)
+            errors = cluster.outcomes(programs.come_late, 20, 1)
         self.assertIsInstance(errors[0], tf.errors.DeadlineExceededError)
         self.assertIn("task:1", errors[0].message)
         self.assertIsNone(errors[1])
