@@ -133,26 +133,35 @@ void PublishedModel::AddDelta(const Change& change, Variable* variable) const {
   }
 }
 
-void PublishedModel::SetScales(uint32_t id, const Tensor& scales) {
+void PublishedModel::SetScales(uint32_t id, const std::vector<float>& scales) {
   Variable& variable = variables_.at(id);
-  variable.scales.push_back({version_, scales});
-  // At least one stays, and so many that a push may wait for its update while
-  // others make versions.
+  variable.scales_versions.push_back(version_);
+  variable.scales.insert(variable.scales.end(), scales.begin(), scales.end());
+  // At least one version's stay, and so many that a push may wait for its
+  // update while others make versions.
   constexpr int64_t kLeastRoom = 1 << 16;
   const int64_t room = std::max(WholeSize(variable.info->size()), kLeastRoom);
-  while (variable.scales.size() > 1 &&
-         static_cast<int64_t>(variable.scales.size() * scales.TotalBytes()) >
-             room) {
-    variable.scales.pop_front();
+  const int64_t size = sizeof(int64_t) + scales.size() * sizeof(float);
+  while (variable.scales_versions.size() > 1 &&
+         static_cast<int64_t>(variable.scales_versions.size()) * size > room) {
+    variable.scales_versions.pop_front();
+    variable.scales.erase(variable.scales.begin(),
+                          variable.scales.begin() + scales.size());
   }
 }
 
 ThcScales PublishedModel::Scales(uint32_t id, int64_t version) const {
-  const std::deque<ThcScales>& scales = variables_.at(id).scales;
-  for (auto it = scales.rbegin(); it != scales.rend(); ++it) {
-    if (it->version <= version) return *it;
-  }
-  return {};
+  const Variable& variable = variables_.at(id);
+  const std::deque<int64_t>& versions = variable.scales_versions;
+  const auto later =
+      std::upper_bound(versions.begin(), versions.end(), version);
+  if (later == versions.begin()) return {};
+  const int64_t blocks = variable.scales.size() / versions.size();
+  const int64_t index = later - versions.begin() - 1;
+  ThcScales scales = {versions[index], NewFloats(blocks)};
+  std::copy_n(variable.scales.begin() + index * blocks, blocks,
+              FloatsOf(&scales.values));
+  return scales;
 }
 
 void PublishedModel::AddEntries(uint32_t id, int64_t version,
@@ -164,8 +173,9 @@ void PublishedModel::AddEntries(uint32_t id, int64_t version,
   const auto is_new = [&](int64_t other) {
     return !has_copy || other > version;
   };
-  if (!variable.scales.empty() && is_new(variable.scales.back().version)) {
-    writer->Add(id, Codec::kThcNorms, EncodeThcScales(variable.scales.back()));
+  const std::deque<int64_t>& scales = variable.scales_versions;
+  if (!scales.empty() && is_new(scales.back())) {
+    writer->Add(id, Codec::kThcNorms, EncodeThcScales(Scales(id, version_)));
   }
   int64_t missing = 0;
   for (const Delta& delta : variable.log) {

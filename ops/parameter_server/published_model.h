@@ -82,7 +82,7 @@ class PublishedModel {
   }
 
   // THC's scales of this version and those that follow.
-  void SetScales(uint32_t id, const tensorflow::Tensor& scales);
+  void SetScales(uint32_t id, const std::vector<float>& scales);
 
   // THC's scales that workers with this version have; of version 0 if there are
   // none, or they are forgotten.
@@ -109,7 +109,10 @@ class PublishedModel {
     int64_t since = 0;      // the version from which the log leads on
     std::deque<Delta> log;  // of at most 4 bytes per value
     int64_t log_bytes = 0;
-    std::deque<ThcScales> scales;  // as much, or 64 KiB
+    // THC's scales one after the other, and the versions from which they hold:
+    // at most 4 bytes per value too, or 64 KiB.
+    std::deque<float> scales;
+    std::deque<int64_t> scales_versions;
   };
 
   Variable* Find(uint32_t id);  // null if it was removed

@@ -754,10 +754,10 @@ void Server::EndRound(Channel* channel) {
     const std::vector<float> norms = channel->round->Norms(info);
     if (norms.empty()) continue;
     const float headroom = info.push.thc.headroom;
-    Tensor scales = NewFloats(norms.size());
-    std::transform(
-        norms.begin(), norms.end(), FloatsOf(&scales),
-        [=](float norm) { return std::min(headroom * norm, kLargestScale); });
+    std::vector<float> scales(norms.size());
+    std::transform(norms.begin(), norms.end(), scales.begin(), [=](float norm) {
+      return std::min(headroom * norm, kLargestScale);
+    });
     model_.SetScales(id, scales);
   }
   BeginRound(channel);

@@ -1,5 +1,7 @@
 #include "ops/parameter_server/published_model.h"
 
+#include <malloc.h>
+
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -228,7 +230,7 @@ TEST(PublishedModelTest, ScalesComeWhenTheyHaveChanged) {
   model->Capture({{kId, ToTensor(Floats(64, 1))}});
   EXPECT_EQ(model->Scales(kId, 1).version, 0);
   model.Publish(Floats(64, 1));
-  model->SetScales(kId, ToTensor({2}));
+  model->SetScales(kId, {2});
   model.Publish(Floats(64, 1));
   EXPECT_EQ(CodecsOf(model.Entries(0)),
             (Codecs{Codec::kThcNorms, Codec::kFloat32}));
@@ -238,7 +240,7 @@ TEST(PublishedModelTest, ScalesComeWhenTheyHaveChanged) {
   const ThcScales scales = DecodeThcScales(body.data(), body.size());
   EXPECT_EQ(scales.version, 2);
   EXPECT_EQ(ToFloats(scales.values), Floats{2});
-  model->SetScales(kId, ToTensor({3}));
+  model->SetScales(kId, {3});
   EXPECT_EQ(model->Scales(kId, 1).version, 0);
   EXPECT_EQ(ToFloats(model->Scales(kId, 2).values), Floats{2});
   EXPECT_EQ(ToFloats(model->Scales(kId, 3).values), Floats{3});
@@ -247,14 +249,25 @@ TEST(PublishedModelTest, ScalesComeWhenTheyHaveChanged) {
 
 TEST(PublishedModelTest, OldScalesAreForgotten) {
   Published model(MakeVariable(kId, {2}, kThc, "float32"));
-  constexpr int kKept = (1 << 16) / sizeof(float);
+  constexpr int kKept = (1 << 16) / (sizeof(int64_t) + sizeof(float));
   for (int i = 0; i < kKept + 10; ++i) {
     model.Publish({1, 2});
-    model->SetScales(kId, ToTensor({1}));
+    model->SetScales(kId, {1});
   }
   EXPECT_EQ(model->version(), kKept + 11);
   EXPECT_EQ(model->Scales(kId, 11).version, 0);
   EXPECT_EQ(model->Scales(kId, 12).version, 12);
+}
+
+TEST(PublishedModelTest, OldScalesTakeNoMoreMemoryThanTheirRoom) {
+  Published model(MakeVariable(kId, {2}, kThc, "float32"));
+  const auto in_use = [] { return mallinfo2().uordblks; };
+  const auto before = in_use();
+  for (int i = 0; i < 20000; ++i) {
+    model.Publish({1, 2});
+    model->SetScales(kId, {1});
+  }
+  EXPECT_LT(in_use(), before + 3 * (1 << 16) / 2);
 }
 
 }  // namespace
