@@ -4,7 +4,7 @@ import re
 
 import tensorflow as tf
 from tf_gc.strategy import message_pieces, pulled_variable, second_moments, worker_step
-from tf_gc.strategy.variables import GRADIENT_DTYPES
+from tf_gc.strategy.variables import GRADIENT_DTYPES, check_come_once
 
 from tf_gc import ops
 
@@ -22,7 +22,8 @@ class GradientPush:
 
     Raises:
       ValueError: a variable is not the strategy's, or of another type than
-        float32, float16 or bfloat16, or a gradient is of another shape.
+        float32, float16 or bfloat16, or has more than one gradient, or a gradient
+        is of another shape.
     """
 
     def __init__(self, grads_and_vars, channel, updates, synchronous, embeddings):
@@ -37,6 +38,7 @@ class GradientPush:
             server = pulled.tf_gc_server
             part = self._parts.setdefault(server, _Part(server, channel, embeddings))
             part.add(index, _of_shape(gradient, variable), pulled.tf_gc_entry)
+        check_come_once(self._variables)
 
     def send(self, apply):
         """Pushes, and lets the optimizer update the variables once enough has come.

@@ -1,6 +1,5 @@
 """`tf.distribute.MultiWorkerMirroredStrategy` with compressed gradients."""
 
-import collections
 import contextlib
 import functools
 import itertools
@@ -18,7 +17,7 @@ from tf_gc.strategy.peers import wait_for_peers
 from tf_gc.strategy.reducer import GradientReducer
 from tf_gc.strategy.residuals import OUTER_GRADIENT, PrefixedSlots, Residuals
 from tf_gc.strategy.small_reductions import SmallReductions
-from tf_gc.strategy.variables import Gradient, GradsAndVars, name_of, unwrap
+from tf_gc.strategy.variables import Gradient, GradsAndVars, check_come_once
 
 from tf_gc import ops
 from tf_gc.compressors import Compressor
@@ -259,7 +258,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         others = [i for i, (g, _) in enumerate(pairs) if g is not None and i not in set(handled)]
         reduced = {}
         if handled:
-            _check_come_once([pairs[i][1] for i in handled])
+            check_come_once([pairs[i][1] for i in handled])
             self._residuals.name([variable for _, variable in pairs])
             results = self._reduce(
                 [pairs[i][0] for i in handled],
@@ -433,16 +432,6 @@ def _patience(timeout_seconds):
 def _is_running():
     """Whether the collective runtime has been started by an earlier strategy."""
     return internals.context()._collective_ops_server_def is not None
-
-
-def _check_come_once(variables):
-    counts = collections.Counter(unwrap(variable)._unique_id for variable in variables)
-    for variable in variables:
-        if counts[unwrap(variable)._unique_id] > 1:
-            raise ValueError(
-                f"{name_of(variable)} has more than one gradient: add them up before they are "
-                "reduced"
-            )
 
 
 def _part_of(first_moments, indices):

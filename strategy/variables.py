@@ -1,5 +1,6 @@
 """One identity for a variable, whatever it is wrapped in."""
 
+import collections
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
@@ -25,6 +26,17 @@ def unwrap(variable):
 def name_of(variable):
     """Returns the variable's path in Keras 3, else its name."""
     return getattr(variable, "path", None) or variable.name.split(":")[0]
+
+
+def check_come_once(variables):
+    """Raises `ValueError` if one of the variables, which have a gradient each, comes again."""
+    counts = collections.Counter(unwrap(variable)._unique_id for variable in variables)
+    for variable in variables:
+        if counts[unwrap(variable)._unique_id] > 1:
+            raise ValueError(
+                f"{name_of(variable)} has more than one gradient: add them up before they are "
+                "reduced or pushed"
+            )
 
 
 def checkpoint_name(name):

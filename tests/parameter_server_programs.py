@@ -1638,6 +1638,18 @@ def push_no_gradient():
     tf.function(lambda: strategy.run(replica_step)).get_concrete_function()
 
 
+def push_two_gradients_of_a_variable():
+    strategy = make_strategy(compression=tf_gc.Policy())
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros(_SHAPE), name="shared")
+
+    def replica_step():
+        pairs = [(tf.ones(_SHAPE), variable)] * 2
+        strategy.push_gradients(pairs, lambda grads_and_vars: None)
+
+    tf.function(lambda: strategy.run(replica_step)).get_concrete_function()
+
+
 def push_a_wrong_shape(wrong, rows, **kwargs):
     """Pushes ones after a gradient of another shape, known when traced or later, or such rows.
 

@@ -339,6 +339,11 @@ class PushAndPullTest(parameterized.TestCase):
         error = shared_cluster(1).outcome(programs.push_no_gradient)
         self.assertIn("no variable has a gradient: unused", str(error))
 
+    def test_a_second_gradient_of_a_variable_is_refused_by_name(self):
+        error = shared_cluster(1).outcome(programs.push_two_gradients_of_a_variable)
+        self.assertIsInstance(error, ValueError)
+        self.assertIn("shared has more than one gradient: add them up", str(error))
+
     @some_of(
         {"wrong": (1,), "rows": False},
         {"wrong": (1,), "rows": False, "synchronous": True},
