@@ -2,9 +2,18 @@
 
 import os
 
+import tensorflow as tf
 from absl.testing import absltest
 
 from tf_gc.testing.cluster import Cluster, WorkerError
+
+
+def setUpModule():
+    keras_of_tensorflow()  # that of this process is found before there is a cluster
+
+
+def keras_of_tensorflow():
+    return tf.keras.Model.__module__.split(".")[0]
 
 
 class ClusterTest(absltest.TestCase):
@@ -15,6 +24,11 @@ class ClusterTest(absltest.TestCase):
             with self.assertRaisesRegex(WorkerError, "the process died"):
                 cluster.run(os.getppid)
             self.assertEqual(cluster.outcomes(os.getpid)[0], pids[0])
+
+    def test_the_environment_says_which_keras_there_is(self):
+        for environment, keras in ({}, "keras"), ({"TF_USE_LEGACY_KERAS": "1"}, "tf_keras"):
+            with Cluster(1, environment) as cluster:
+                self.assertEqual(cluster.run(keras_of_tensorflow), [keras])
 
 
 if __name__ == "__main__":
