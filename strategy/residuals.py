@@ -404,6 +404,16 @@ class _WorkersVariable(internals.SyncOnReadVariable):
     """A variable that every worker has once, be it one replica or several."""
 
     def _gather_saveables_for_checkpoint(self):
+        # In the background TensorFlow saves copies of what there was at the first save.
+        if internals.in_async_metrics_context():
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                f"{self._common_name} has come after the first save of this checkpoint, so that "
+                "TensorFlow would read it while training goes on: the first asynchronous save "
+                "must come after the first step",
+            )
+
         def saveable(name=self._common_name):
             return _Saveable(self, name)
 

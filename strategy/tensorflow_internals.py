@@ -9,6 +9,7 @@ import functools
 import weakref
 
 import tensorflow as tf
+from tensorflow.python.checkpoint.checkpoint_context import in_async_metrics_context
 
 # Overridden: _use_merge_call, _call_for_each_replica, _initialize_multi_worker, _reduce,
 # _replica_ctx_all_reduce; used: _communication_options, _local_results, _worker_device,

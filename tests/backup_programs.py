@@ -3,6 +3,7 @@
 import os
 import pathlib
 import signal
+import threading
 import unittest.mock
 import zipfile
 
@@ -204,6 +205,26 @@ def _local(variable):
     return getattr(container, "values", (container,))[0].numpy()
 
 
+def _count_watchers(directory):
+    """A callback that writes which threads of this process wait for the other workers' signals."""
+
+    def count(logs):
+        names = [t.name for t in threading.enumerate() if "TerminationWatcher" in t.name]
+        pathlib.Path(directory, f"watchers-{rank()}").write_text(" ".join(names))
+
+    return tf.keras.callbacks.LambdaCallback(on_train_begin=count)
+
+
+def fit_twice(directory, interrupt):
+    """Trains twice with backups; a worker gets a signal in the second training."""
+    _, model = make_model(tf_gc.ThreeLC())
+    for interrupts in [], [_count_watchers(directory), _interrupt(*interrupt)]:
+        backup = tf_gc.keras.BackupAndRestore(
+            directory, save_freq=False, delete_checkpoint=False, save_before_preemption=True
+        )
+        model.fit(data(), epochs=1, verbose=0, callbacks=[backup, *interrupts])
+
+
 def fit_and_die_while_writing(directory, compression, worker, call):
     """Trains as `fit`; a worker dies at a call of what makes files durable."""
     calls = 0
@@ -348,6 +369,35 @@ def sum_gradients(directory, steps, has_handler, terminated=None):
         if rank() == terminated and int(step) == 3:
             os.kill(os.getpid(), signal.SIGTERM)
     return first, total.numpy(), strategy.residuals.of(total).values[0].numpy()
+
+
+def save_in_the_background(directory, has_slots):
+    """Saves after each of three steps; returns a residual's sums, as they were and in the files.
+
+    Args:
+      directory: of the checkpoints.
+      has_slots: whether the first of the saves comes after the first step; or before.
+    """
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([48, 64]), name="variable")
+    checkpoint = tf.train.Checkpoint(residuals=strategy.residuals)
+    options = tf.train.CheckpointOptions(enable_async=True)
+
+    @tf.function
+    def step(gradient):
+        strategy.run(lambda: strategy.reduce_gradients([(gradient, variable)]))
+
+    if not has_slots:
+        checkpoint.save(f"{directory}/{rank()}/checkpoint", options)
+    sums, paths = [], []
+    for number in range(3):
+        step(tf.constant(gradient(rank(), number)))
+        sums.append(strategy.residuals.of(variable).read_value().numpy())
+        paths.append(checkpoint.save(f"{directory}/{rank()}/checkpoint", options))
+    checkpoint.sync()
+    name = "residuals/variable/.ATTRIBUTES/VARIABLE_VALUE"
+    return sums, [tf.train.load_checkpoint(path).get_tensor(name) for path in paths]
 
 
 def fit_on_servers(directory, epochs, seed, **backup_arguments):

@@ -369,6 +369,13 @@ class PreemptionTest(_BackupTest):
         self.assertBetween(first, (1, 2), (2, 0))
         self.check_same_end(results, uninterrupted(environment, tf_gc.ThreeLC()), first)
 
+    def test_a_second_fit_of_the_program_is_told_to_end_too(self):
+        interrupted({}, programs.fit_twice, self.directory, (1, 0, 1, signal.SIGTERM))
+        self.assertLen(programs.found(self.directory), 2)
+        for worker in range(2):
+            watchers = pathlib.Path(self.directory, f"watchers-{worker}").read_text()
+            self.assertEqual(watchers, f"PeerTerminationWatcher-{worker}")
+
 
 class LaunchTest(_BackupTest):
     def test_a_job_whose_worker_was_killed_ends_as_if_it_had_not_been(self):
@@ -460,6 +467,15 @@ class TensorFlowTest(_BackupTest):
         self.assertEqual(results[0][0], results[1][0])
         self.assertBetween(results[0][0], 3, 5)
         self.check_conserved(results, 10)
+
+    def test_the_first_save_in_the_background_comes_after_the_first_step(self):
+        save = programs.save_in_the_background, self.directory
+        for sums, saved in shared_cluster(2).run(*save, True):
+            np.testing.assert_equal(saved, sums)
+        with Cluster(2) as cluster:
+            for error in cluster.outcomes(*save, False):
+                self.assertIsInstance(error, tf.errors.FailedPreconditionError)
+                self.assertIn("asynchronous save must come after the first step", str(error))
 
     @some_of(3, 2)
     def test_a_checkpoint_has_what_a_backup_had_for_slots_that_no_step_has_made(self, restored_by):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Callable
 from typing import Any, Literal
 
 import keras
@@ -93,7 +94,10 @@ class BackupAndRestore(keras_seams.TfKerasCallback, keras.callbacks.Callback):
         self._position = position or Position(0, 0)
         self._unsaved_batches = 0
         if self.save_before_preemption:
-            self._watch_for_preemption()
+            self._preemption = _PreemptionWatch.of_process(
+                strategy.cluster_resolver, os.path.join(self.backup_dir, "none")
+            )
+            self._preemption.begin(self._write)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self._position.epoch != epoch:
@@ -103,7 +107,7 @@ class BackupAndRestore(keras_seams.TfKerasCallback, keras.callbacks.Callback):
         self._unsaved_batches += batch + 1 - self._position.batch
         self._position = self._position._replace(batch=batch + 1)
         if self._preemption:
-            self._preemption.save_checkpoint_if_preempted()
+            self._preemption.step_has_ended()
         if self.save_freq != "epoch" and 0 < self.save_freq <= self._unsaved_batches:
             self._write()
 
@@ -116,7 +120,7 @@ class BackupAndRestore(keras_seams.TfKerasCallback, keras.callbacks.Callback):
         """Deletes the backups, if that is wanted."""
         keras_seams.forget_resumption(self.model)
         if self._preemption:
-            signal.signal(signal.SIGTERM, self._former_handler)
+            self._preemption.end()
         if self.delete_checkpoint:
             self._backups.delete()
 
@@ -124,14 +128,41 @@ class BackupAndRestore(keras_seams.TfKerasCallback, keras.callbacks.Callback):
         self._unsaved_batches = 0
         self._backups.write(*keras_seams.training_state(self.model), self._position)
 
-    def _watch_for_preemption(self):
-        """Makes TensorFlow's handler of preemption write a backup in place of its checkpoint."""
-        self._former_handler = signal.getsignal(signal.SIGTERM)
-        nothing = tf.train.CheckpointManager(
-            tf.train.Checkpoint(), os.path.join(self.backup_dir, "none"), max_to_keep=1
-        )
-        write = tf.distribute.experimental.TerminationConfig(save_fn=self._write)
+
+class _PreemptionWatch:
+    """TensorFlow's handler of preemption, which writes a backup in place of its checkpoint."""
+
+    _of_process = None
+
+    @classmethod
+    def of_process(cls, resolver, directory):
+        """The one for all calls of `fit`: a handler's thread waits for signals as long as there is
+        the process, and of several all would answer the first.
+
+        It wants a directory, in which it finds nothing and writes nothing.
+        """
+        if not cls._of_process:
+            cls._of_process = cls(resolver, directory)
+        return cls._of_process
+
+    def __init__(self, resolver, directory):
+        nothing = tf.train.CheckpointManager(tf.train.Checkpoint(), directory, max_to_keep=1)
+        config = tf.distribute.experimental.TerminationConfig(save_fn=lambda: self._write())
+        former = signal.getsignal(signal.SIGTERM)
         with tensorflow_internals.preemption_by_sigterm():
-            self._preemption = tf.distribute.experimental.PreemptionCheckpointHandler(
-                self.model.distribute_strategy.cluster_resolver, nothing, termination_config=write
+            self._handler = tf.distribute.experimental.PreemptionCheckpointHandler(
+                resolver, nothing, termination_config=config
             )
+        self._on_signal = signal.signal(signal.SIGTERM, former)
+
+    def begin(self, write: Callable[[], None]) -> None:
+        self._write = write
+        self._former = signal.signal(signal.SIGTERM, self._on_signal)
+
+    def step_has_ended(self) -> None:
+        """Backs up and exits if it is time to."""
+        self._handler.save_checkpoint_if_preempted()
+
+    def end(self) -> None:
+        signal.signal(signal.SIGTERM, self._former)
+        self._write = None
