@@ -130,17 +130,17 @@ class BackupAndRestore(keras_seams.TfKerasCallback, keras.callbacks.Callback):
 
 
 class _PreemptionWatch:
-    """TensorFlow's handler of preemption, which writes a backup in place of its checkpoint."""
+    """TensorFlow's handler of preemption, which writes a backup in place of its checkpoint.
+
+    There is one for all calls of `fit`: the thread of a handler, which waits for signals of other
+    workers, runs until the process ends, and those of several would all answer the first signal.
+    """
 
     _of_process = None
 
     @classmethod
     def of_process(cls, resolver, directory):
-        """The one for all calls of `fit`: a handler's thread waits for signals as long as there is
-        the process, and of several all would answer the first.
-
-        It wants a directory, in which it finds nothing and writes nothing.
-        """
+        """Returns it. In the directory, which TensorFlow asks for, it finds and writes nothing."""
         if not cls._of_process:
             cls._of_process = cls(resolver, directory)
         return cls._of_process
