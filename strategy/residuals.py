@@ -70,7 +70,7 @@ class Residuals(internals.Trackable):
     def restorations(self) -> tuple[int, int]:
         """Changes whenever slots have got values from an earlier program."""
         updates = [slot._update_uid for slot in list(self._saved.values())]
-        return self._adoptions, max(self._update_uid, *updates)
+        return self._adoptions, max([self._update_uid, *updates])
 
     @property
     def _update_uid(self):
