@@ -69,7 +69,6 @@ class LocalTraining:
             self._has_warned = True
             logging.warning("%s. Ignore this if the step has left out its update", _NO_OUTER_STEP)
 
-    @tf.autograph.experimental.do_not_convert
     def begin_step(self, variables):
         """Remembers variables whose period begins with this step, unless that is done.
 
@@ -87,7 +86,6 @@ class LocalTraining:
         """Returns those of the variables that are in a step which has begun, but not ended."""
         return [v for v in variables if unwrap(v)._unique_id in self._begun]
 
-    @tf.autograph.experimental.do_not_convert
     def end_step(self, variables):
         """Counts the step, and takes the outer steps that are due.
 
@@ -96,7 +94,6 @@ class LocalTraining:
         """
         self._once_for_each_worker(self._end_step, list(variables))
 
-    @tf.autograph.experimental.do_not_convert
     def synchronize(self, variables):
         """Takes the outer step of all variables that have had inner steps since their last.
 

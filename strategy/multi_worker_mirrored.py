@@ -182,7 +182,6 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         """
         return self._reducer and self._reducer.sample_norms()
 
-    @tf.autograph.experimental.do_not_convert
     def reduce_gradients(
         self,
         grads_and_vars: GradsAndVars,
@@ -439,7 +438,6 @@ def _part_of(first_moments, indices):
     return [moments[index] for index in indices], weight
 
 
-@tf.autograph.experimental.do_not_convert
 def _reduce_replicas(strategy, reducer, gradients, variables, reduce_op, **kwargs):
     """Adds up a worker's replicas, then the workers; every replica gets a copy."""
     for name in ("first_moments", "optimizer_steps"):

@@ -137,7 +137,6 @@ class PulledVariable(internals.CachingVariable):
         step.pull()
         return self.tf_gc_entry.is_pulled
 
-    @tf.autograph.experimental.do_not_convert
     def _read_copy(self):
         entry = self.tf_gc_entry
         is_taped = internals.could_possibly_record()
@@ -151,7 +150,6 @@ class PulledVariable(internals.CachingVariable):
         )
         return value
 
-    @tf.autograph.experimental.do_not_convert
     def _gather_from_copy(self, indices):
         if internals.is_vectorized():  # which would not find the gradient
             return tf.gather(self._read_copy(), indices)

@@ -9,6 +9,9 @@ import functools
 import weakref
 
 import tensorflow as tf
+
+# Replaced: CONVERSION_RULES; used: DoNotConvert.
+from tensorflow.python.autograph.core import config as autograph
 from tensorflow.python.checkpoint.checkpoint_context import in_async_metrics_context
 
 # Overridden: _use_merge_call, _call_for_each_replica, _initialize_multi_worker, _reduce,
@@ -89,6 +92,9 @@ from tensorflow.python.saved_model.save_context import in_save_context
 # _maybe_initialize_trackable; of the positions in the third: value_tensors, restore_uid, proto_id,
 # and object_by_proto_id of their checkpoint.
 from tensorflow.python.trackable.base import VARIABLE_VALUE_KEY, SaveType, Trackable
+
+# AutoGraph takes this package as it is, like TensorFlow and Keras: there is nothing to convert.
+autograph.CONVERSION_RULES = (autograph.DoNotConvert("tf_gc"), *autograph.CONVERSION_RULES)
 
 
 @contextlib.contextmanager

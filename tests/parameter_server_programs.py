@@ -23,6 +23,7 @@ import numpy as np
 import psutil
 import tensorflow as tf
 from absl import logging
+from tensorflow.python.autograph.impl import api
 from tensorflow.python.framework import op_callbacks
 from tf_gc.strategy import (
     message_pieces,
@@ -164,6 +165,25 @@ def push_in_turn(count, shapes=(_SHAPE,), **kwargs):
     names = [f"variable_{i}" for i in range(len(shapes))]
     residuals = [loop.strategy.residuals.total(name).numpy() for name in names]
     return read, loop.values, residuals, loop.strategy.traffic.as_dict()
+
+
+class ConvertedUpdateLoop(Loop):
+    """Whose update has a condition that AutoGraph makes an operation of."""
+
+    def _update(self, grads_and_vars):
+        for gradient, variable in grads_and_vars:
+            if tf.reduce_mean(gradient) > 0:
+                variable.assign_sub(gradient)
+            else:
+                variable.assign_add(2 * gradient)
+
+
+def push_with_a_converted_update(**kwargs):
+    """Pushes 1 and -1; returns the value, and the modules whose functions AutoGraph converts."""
+    loop = ConvertedUpdateLoop(**kwargs)
+    with mock.patch.object(api, "_convert_actual", wraps=api._convert_actual) as convert:
+        loop.push_all([[np.full(_SHAPE, gradient, np.float32)] for gradient in (1, -1)])
+    return loop.values[0], {call.args[0].__module__ for call in convert.call_args_list}
 
 
 def push_in_turn_as_a_first_strategy(*args, **kwargs):

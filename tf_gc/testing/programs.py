@@ -250,7 +250,7 @@ class _Job:
         self.embedding = None  # its reduced gradient
         self._compressor = compressor
         self._reduce_op = reduce_op
-        # AutoGraph, which takes a second for each compressor, is tested by `loop`.
+        # AutoGraph, which takes a second, is tested by `loop`.
         self._step = tf.function(self._run, autograph=False) if compiled else self._run
         with self.strategy.scope():
             # Not of 16 bits: TensorFlow cannot mirror all of those. Gradients may be.
