@@ -29,10 +29,13 @@ format: setup
 fuzz: setup
 	@tests/fuzz/run.sh 60
 
+# ThreadSanitizer is GCC's, as the tests are; clang's AddressSanitizer is the fuzzers', too.
 sanitize: setup
-	@bazel test --config=asan //tests/...
-	@bazel test --config=asan_python //tests/ops/... //tests/fuzz:gathered_fuzz_test
 	@bazel test --config=tsan //tests/...
+	@bazel test --config=asan //tests/...
+	@bazel test --config=asan_python \
+	  --test_env=LD_PRELOAD="$$(clang -print-file-name=libclang_rt.asan-x86_64.so):libstdc++.so.6" \
+	  //tests/ops/... //tests/fuzz:gathered_fuzz_test
 
 cuda: setup
 	@build_tools/cuda.sh

@@ -103,20 +103,20 @@ TEST(AllGatherTest, PartsThatAreNotThoseOfTheMessageAreDataLoss) {
       {12, "part 1 of 2 has 0 bytes of at most 2000, and 0 are left"},
       {0, "are behind its last part"},
   };
-  for (const auto& [size, message] : parts) {
+  for (const auto& part : parts) {
     InProcessNetwork network(5);
     network.SetFault([&](Transfer* transfer) {
       if (transfer->tag != "contribution:1" || transfer->destination != 0) {
         return;
       }
-      std::memcpy(&transfer->bytes[kHeaderSize], &size, sizeof(size));
+      std::memcpy(&transfer->bytes[kHeaderSize], &part.size, sizeof(part.size));
       SealAgain(transfer);
     });
     std::vector<Data> gathered;
     const Data data(5, std::vector<uint8_t>(4, 0));
     ExpectDataLoss(
         Gather(data, &network, &gathered, kTimeoutSeconds, {}, kFewBytes)[0],
-        message);
+        part.message);
   }
 }
 

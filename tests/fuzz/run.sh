@@ -20,8 +20,8 @@ fuzzers=("${fuzzers[@]%.cc}")
 share=$(((total + ${#fuzzers[@]} - 1) / ${#fuzzers[@]}))
 
 work="$(mktemp -d)"
-bazel build --config=fuzz "${fuzzers[@]/#tests\/fuzz\////tests/fuzz:}"
-bin="$(bazel info --config=fuzz bazel-bin)/tests/fuzz"
+bazel build --config=asan --nobuild_tests_only "${fuzzers[@]/#tests\/fuzz\////tests/fuzz:}"
+bin="$(bazel info --config=asan bazel-bin)/tests/fuzz"
 
 run() {
   local name="$1"
