@@ -29,7 +29,8 @@ format: setup
 fuzz: setup
 	@tests/fuzz/run.sh 60
 
-# ThreadSanitizer is GCC's, as the tests are; clang's AddressSanitizer is the fuzzers', too.
+# ThreadSanitizer comes first: it is GCC's, as the tests before it; AddressSanitizer is clang's, as
+# the fuzzers after it.
 sanitize: setup
 	@bazel test --config=tsan //tests/...
 	@bazel test --config=asan //tests/...

@@ -93,7 +93,7 @@ from tensorflow.python.saved_model.save_context import in_save_context
 # and object_by_proto_id of their checkpoint.
 from tensorflow.python.trackable.base import VARIABLE_VALUE_KEY, SaveType, Trackable
 
-# AutoGraph takes this package as it is, like TensorFlow and Keras: there is nothing to convert.
+# AutoGraph does not convert functions of TensorFlow and Keras, and need not convert those of tf_gc.
 autograph.CONVERSION_RULES = (autograph.DoNotConvert("tf_gc"), *autograph.CONVERSION_RULES)
 
 

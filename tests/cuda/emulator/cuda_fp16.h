@@ -1,4 +1,5 @@
-// Half-precision numbers, for emulator.h.
+// Half-precision numbers, for emulator.h. They are converted as the CPU's
+// kernels convert them: tests/kernels/half_test.cc is for the conversions.
 
 #ifndef TF_GC_TESTS_CUDA_EMULATOR_CUDA_FP16_H_
 #define TF_GC_TESTS_CUDA_EMULATOR_CUDA_FP16_H_
