@@ -10,9 +10,10 @@ from tf_gc.strategy import tensorflow_internals as internals
 
 from tf_gc import ops
 from tf_gc.adaptive import computation
-from tf_gc.adaptive.chooser import Chooser, System
+from tf_gc.adaptive.chooser import Chooser
 from tf_gc.adaptive.gain import gains
 from tf_gc.adaptive.leader import KNOWN_STEPS, Decision, Leader, Report
+from tf_gc.adaptive.plans import System
 from tf_gc.adaptive.run_record import Bucket, RunRecord
 from tf_gc.compressors import THC, ThreeLC, Uncompressed
 from tf_gc.compressors.auto import AnyRatio

@@ -14,8 +14,7 @@ import types
 
 import numpy as np
 import tensorflow as tf
-from tf_gc.strategy.statistics import Statistics
-from tf_gc.strategy.variables import name_of, unwrap
+from tf_gc.strategy.variables import name_of
 
 import tf_gc
 from tf_gc import ops
@@ -123,10 +122,8 @@ def _versions():
 
 
 def _kind(entry):
-    if isinstance(entry.variable, Statistics):
-        return f"second moments {entry.gradient.dtype.name}{entry.variable.shape}"
-    shape = unwrap(entry.variable).shape
-    return f"{name_of(entry.variable)} {entry.gradient.dtype.name}{shape}"
+    name = "second moments" if entry.is_statistics else name_of(entry.variable)
+    return f"{name} {entry.gradient.dtype.name}{entry.shape}"
 
 
 def check(fields, exchange):

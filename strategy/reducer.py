@@ -8,7 +8,6 @@ import itertools
 import pathlib
 import weakref
 import zlib
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,17 +15,17 @@ from absl import logging
 from tf_gc.strategy import agreement, second_moments
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.adaptation import Adaptation, make_timeline
+from tf_gc.strategy.entries import Entry, Step, bucket_key, label, names_of
 from tf_gc.strategy.link_probe import MeasuredLinks
 from tf_gc.strategy.norm_samples import NormSamples
-from tf_gc.strategy.statistics import Statistics, mean_squares, mean_squares_or_0
+from tf_gc.strategy.shared_squares import SharedSquares
 from tf_gc.strategy.variables import GRADIENT_DTYPES, name_of, unused_name, unwrap
 
 from tf_gc import ops
-from tf_gc.branches import cond
 from tf_gc.compressors import Auto, Compressor, Uncompressed, companions
-from tf_gc.exchange import Choice, Companions
+from tf_gc.exchange import Companions
 from tf_gc.fusion import Gradient, plan_buckets
-from tf_gc.second_moments import DECAY, QUICK_DECAY, has_statistics
+from tf_gc.second_moments import has_statistics
 from tf_gc.traffic import Traffic, VariableTraffic
 
 # The most that an uncompressed bucket may have to travel with another one: more has messages of
@@ -38,42 +37,6 @@ _BETA = 0.9
 
 # The same on all workers, as these make the same buckets in the same order.
 _bucket_keys = itertools.count()
-
-
-@dataclasses.dataclass(eq=False)
-class _Entry:
-    """A gradient that is to be reduced."""
-
-    gradient: tf.Tensor | tf.IndexedSlices  # the latter with EmbeddingRows alone
-    variable: Any  # or `Statistics`
-    compressor: Compressor
-    name: str | None = None  # that no other entry has; None for statistics
-    units: tf.Tensor | None = None
-    squares: tf.Tensor | None = None  # statistics of this worker's gradient
-    first_moment: tf.Variable | None = None
-    choice: Choice | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Step:
-    """What the reductions of all buckets in a step of an optimizer have in common.
-
-    Attributes:
-      reduce_op: "SUM" or "MEAN".
-      number: int64 scalar, how many steps came before.
-      squares: whether the optimizer squares gradients, so that it is to get second moments.
-      weight: of its first moments.
-      momentum_weight: of the momentum of a new optimizer, if variables had another one before:
-        1 - beta^t after t steps. Else 1.
-      new_weight: the same of any new optimizer, with momentum or without.
-    """
-
-    reduce_op: str
-    number: tf.Tensor
-    squares: bool
-    weight: tf.Tensor | float
-    momentum_weight: tf.Tensor | float
-    new_weight: tf.Tensor | float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +158,7 @@ class GradientReducer:
         new_weights = (
             _weight_if_new(beta, optimizer_steps, number) for beta in (momentum, momentum or _BETA)
         )
-        step = _Step(reduce_op, number, with_second_moments, weight, *new_weights)
+        step = Step(reduce_op, number, with_second_moments, weight, *new_weights)
         # Which stays where the counter is gone.
         optimizer = self._residuals.shared(counter, "steps", (), tf.int64)._unique_id
         with self._adapted(entries, step, optimizer):
@@ -206,64 +169,15 @@ class GradientReducer:
         shared = [entry for entry in entries if self._shares(entry, step.squares)]
         if not shared:
             return self._reduce_entries(entries, step)
-        measured = [entry for entry in shared if entry.compressor.units == "second_moment"]
-        shared = [*measured, *(entry for entry in shared if entry not in measured)]
         with tf.device(self._device):
-            are_used = _are_used(shared, step.squares)
-            squares = self._measure(shared, measured, are_used)
+            squares = SharedSquares(shared, step, self._residuals, self._exchange)
         # What is known last is first, as buckets are formed from the last on.
-        of_squares, *reduced = self._reduce_entries([squares, *entries], step)
+        of_squares, *reduced = self._reduce_entries([squares.entry, *entries], step)
         with tf.device(self._device):
-            scale, corrected = 1 / self._exchange.workers, list(map(_corrects, measured))
-            squares.variable.update(of_squares, scale, _decay(measured), corrected, _age(measured))
+            squares.update(of_squares)
             if step.squares:
-                reduced_of = dict(zip(map(id, entries), reduced, strict=True))
-                sums = [reduced_of[id(entry)] for entry in shared]
-                self._attach_moments(shared, sums, squares.variable, of_squares, are_used, step)
+                squares.attach_moments(of_squares, dict(zip(entries, reduced, strict=True)))
         return reduced
-
-    def _measure(self, shared, measured, are_used):
-        """Gives entries their squares, and units; returns the entry of all that are shared."""
-        variables = [entry.variable for entry in shared]
-        statistics = Statistics(
-            variables[: len(measured)], variables[len(measured) :], self._residuals
-        )
-        gradients = [entry.gradient for entry in shared]
-        squares = mean_squares(gradients, variables, True if are_used is None else are_used)
-        for entry, own in zip(shared, squares, strict=True):
-            entry.squares = own
-        for entry, units in zip(measured, statistics.units(), strict=True):
-            entry.units = units
-        return _Entry(tf.concat(squares, 0), statistics, Uncompressed())
-
-    def _attach_moments(self, shared, sums, statistics, of_squares, are_used, step):
-        """Gives sums the second moments that an optimizer takes in place of their squares."""
-        workers = self._exchange.workers
-        # Where noise dominates, the sum of N gradients has the sum of their second moments.
-        factor = 1.0 if step.reduce_op == "SUM" else 1 / workers**2
-        share = second_moments.share_of_first_moments(workers, step.weight) / factor
-        firsts = [e.first_moment if _uses_first_moment(e) else None for e in shared]
-        agreed = _where(
-            are_used,
-            lambda: share * mean_squares_or_0(firsts, [entry.variable for entry in shared]),
-            lambda: tf.zeros(statistics.shape),
-        )
-
-        def shared_moments():
-            moments = statistics.second_moments(of_squares, factor, agreed)
-            is_new = tf.less(step.new_weight, 1)
-            takes_squares = tf.reduce_any(tf.equal(of_squares, 0)) | is_new
-            return [
-                _second_moment(*of_variable, step, takes_squares)
-                for of_variable in zip(shared, moments, sums, strict=True)
-            ]
-
-        # Not a branch that waits for the sums of all buckets: some are updated meanwhile.
-        moments = _where(are_used, shared_moments, lambda: list(map(_square, sums)), branch=tf.cond)
-        for entry, total, moment in zip(shared, sums, moments, strict=True):
-            is_wanted = entry.compressor.shares_second_moment
-            if is_wanted and second_moments.of(total) is None:
-                second_moments.attach(total, moment)
 
     def traffic(self):
         """Returns the `Traffic` of all buckets so far."""
@@ -289,21 +203,21 @@ class GradientReducer:
 
     def _entry(self, gradient, variable, *of_optimizer):
         if isinstance(gradient, tf.IndexedSlices) and self._policy.embeddings:
-            return _Entry(gradient, variable, self._policy.embeddings)
+            return Entry(gradient, variable, self._policy.embeddings)
         is_exact = isinstance(gradient, tf.IndexedSlices) and not self._policy.sparse_as_dense
         with tf.device(self._device):
             gradient = tf.convert_to_tensor(gradient)
             if not gradient.shape.is_fully_defined():
                 gradient = tf.ensure_shape(gradient, unwrap(variable).shape)
         if is_exact:
-            return _Entry(gradient, variable, Uncompressed())
+            return Entry(gradient, variable, Uncompressed())
         compressor = self._policy.compressor_for(name_of(variable), unwrap(variable).shape)
         compressor = compressor or Uncompressed()
-        return _Entry(gradient, variable, compressor.for_optimizer(*of_optimizer))
+        return Entry(gradient, variable, compressor.for_optimizer(*of_optimizer))
 
     def _shares(self, entry, with_second_moments):
         """Whether statistics of the gradient are exchanged: where something uses them."""
-        variable, systems = unwrap(entry.variable), _systems(entry)
+        variable, systems = unwrap(entry.variable), entry.systems
         is_matrix = has_statistics(variable.shape)
         shares = is_matrix and any(system.shares_second_moment for system in systems)
         has_units = is_matrix and any(system.units == "second_moment" for system in systems)
@@ -328,7 +242,7 @@ class GradientReducer:
     def _plan(self, entries):
         """Returns the buckets that entries travel in, lists of them."""
         planned = [
-            Gradient(e.compressor, e.gradient.dtype, _size(e), has_statistics(_shape(e)))
+            Gradient(e.compressor, e.gradient.dtype, e.size, has_statistics(e.shape))
             for e in entries
         ]
         return [[entries[i] for i in plan] for plan in plan_buckets(planned, self._bucket_bytes)]
@@ -374,7 +288,7 @@ class GradientReducer:
             bucket.handle,
             step.number,
             measures_links=measures_links,
-            sizes=list(map(_size, entries)),
+            sizes=[entry.size for entry in entries],
             group_size=self._exchange.workers,
         )
         return dataclasses.replace(
@@ -416,7 +330,7 @@ class GradientReducer:
                 adaptation.exchange_reports(step.number, *observed)
 
     def _adaptation(self, buckets, squares, optimizer):
-        key = (squares, *map(_key, buckets))
+        key = (squares, *map(bucket_key, buckets))
         if key not in self._adaptations:
             auto = buckets[0][0].compressor
             names = map(str, auto.candidates(squares))
@@ -428,7 +342,7 @@ class GradientReducer:
             self._adaptations[key] = Adaptation(
                 self._with_own_record(auto),
                 squares,
-                [(_label(_names(b)), sum(_size(entry) for entry in b)) for b in buckets],
+                [(label(names_of(b)), sum(entry.size for entry in b)) for b in buckets],
                 self._exchange,
                 self._residuals,
                 timeline,
@@ -452,7 +366,7 @@ class GradientReducer:
     def _sampled(self, entries, gradients, exchange):
         if self._norm_samples is None or not exchange.slots.get("residual"):
             return contextlib.nullcontext()
-        return self._norm_samples.around(_key(entries), gradients, exchange)
+        return self._norm_samples.around(bucket_key(entries), gradients, exchange)
 
     def _slots(self, compressor, variables, reduce_op):
         slots = collections.defaultdict(list)
@@ -475,31 +389,25 @@ class GradientReducer:
 
     def _agree_on(self, buckets, **others):
         """Makes sure, where a bucket is new, that all workers have the same ones."""
-        if all(_key(entries) in self._buckets for entries in buckets):
+        if all(bucket_key(entries) in self._buckets for entries in buckets):
             return
         with tf.init_scope(), tf.device(self._device):
             agreement.check(agreement.describe(buckets, **others), self._exchange)
 
     def _bucket(self, entries):
         """The same variables share a bucket in every trace."""
-        key = _key(entries)
+        key = bucket_key(entries)
         if key not in self._buckets:
             compressor, dtypes = key[:2]
-            names = _names(entries)
+            names = names_of(entries)
             with tf.init_scope(), tf.device(self._device):
-                handle = ops.bucket(str(next(_bucket_keys)), len(entries), _label(names))
+                handle = ops.bucket(str(next(_bucket_keys)), len(entries), label(names))
             self._buckets[key] = _Bucket(handle, str(compressor), dtypes, names)
             for entry in entries:
-                for variable in _variables(entry):
+                for variable in entry.variables:
                     weakref.finalize(variable, self._dead.append, key).atexit = False
             self._retire()
         return self._buckets[key]
-
-
-def _key(entries):
-    dtypes = tuple(entry.gradient.dtype for entry in entries)
-    ids = (unwrap(entry.variable)._unique_id for entry in entries)
-    return (entries[0].compressor, dtypes, *ids)
 
 
 def _find_companions(entries, buckets):
@@ -510,43 +418,12 @@ def _find_companions(entries, buckets):
     """
     small = [bucket for bucket in buckets if type(bucket[0].compressor) is Uncompressed]
     first = next((e for e in entries if type(e.compressor) is not Uncompressed), None)
-    if not small or first is None or _bytes(small[-1]) > _MOST_COMPANION_BYTES:
+    fits = bool(small) and sum(entry.bytes for entry in small[-1]) <= _MOST_COMPANION_BYTES
+    if not fits or first is None:
         return None, []
     if type(first.compressor) is not Auto and not companions.takes_companions(first.compressor):
         return None, []
     return next(bucket for bucket in buckets if first in bucket), small[-1]
-
-
-def _bytes(entries):
-    return sum(_size(entry) * entry.gradient.dtype.size for entry in entries)
-
-
-def _variables(entry):
-    if isinstance(entry.variable, Statistics):
-        return entry.variable.variables
-    return [unwrap(entry.variable)]
-
-
-def _names(entries):
-    return tuple(
-        None if isinstance(entry.variable, Statistics) else name_of(entry.variable)
-        for entry in entries
-    )
-
-
-def _shape(entry):
-    return unwrap(entry.variable).shape
-
-
-def _size(entry):
-    return _shape(entry).num_elements()
-
-
-def _label(names):
-    """Says for warnings what is in a bucket."""
-    named = [name or "second moments" for name in names]
-    others = f" and {len(named) - 1} more" if len(named) > 1 else ""
-    return named[0] + others
 
 
 def _in_units(entries):
@@ -559,69 +436,6 @@ def _in_units(entries):
 
 def _or_none(tensor, dtype):
     return tf.zeros([0], dtype) if tensor is None else tensor
-
-
-def _second_moment(entry, moment, reduced, step, takes_squares):
-    """Returns the second moment; that of what was not compressed is the square."""
-    moment = tf.cond(
-        takes_squares, lambda: _with_squares(moment, reduced, step.new_weight), lambda: moment
-    )
-    is_compressed = []
-    if entry.compressor.start_step > 0:
-        is_compressed.append(step.number >= entry.compressor.start_step)
-    if entry.choice is not None:
-        is_compressed.append(entry.choice.shares_second_moment)
-    if not is_compressed:
-        return moment
-    return tf.cond(tf.reduce_all(is_compressed), lambda: moment, lambda: _square(reduced))
-
-
-def _with_squares(moment, reduced, new_weight):
-    """Returns a second moment that is positive, and large enough for a new optimizer.
-
-    What was delivered has waited, or come in steps as large as its units, and may be far above the
-    root of this step's moment, which in an optimizer's first steps is all that it has.
-    """
-    least = (1 - new_weight) * _square(reduced)
-    return tf.maximum(second_moments.positive(moment, reduced), least)
-
-
-def _square(reduced):
-    return tf.square(tf.cast(reduced, tf.float32))
-
-
-def _are_used(entries, squares):
-    """Whether any entry's statistics are used in this step; None for always."""
-    if any(entry.choice is None for entry in entries):
-        return None
-    choices = _choices(entries)
-    used = [choice.has_units for choice in choices]
-    if squares:
-        used += [choice.shares_second_moment for choice in choices]
-    return used[0] if len(used) == 1 else tf.reduce_any(used)
-
-
-def _decay(entries):
-    """Returns how much is kept in this step of what units come from, the same for all variables."""
-    choices = _choices(entries)
-    is_named = any(e.choice is None and e.compressor.units == "second_moment" for e in entries)
-    if is_named or not choices:
-        return DECAY
-    are_fresh = tf.reduce_all([choice.has_fresh_units for choice in choices])
-    return tf.where(are_fresh, QUICK_DECAY, DECAY)
-
-
-def _age(entries):
-    """Returns how many steps ago units were updated last."""
-    if not entries or any(entry.choice is None for entry in entries):
-        return 1  # in each step
-    return tf.reduce_min([choice.second_moments_age for choice in _choices(entries)])
-
-
-def _choices(entries):
-    """Returns the `Choice`s of all buckets, each once."""
-    known = {id(entry.choice): entry.choice for entry in entries if entry.choice is not None}
-    return list(known.values())
 
 
 def _has_own_second_moments(compressor):
@@ -639,23 +453,3 @@ def _weight_if_new(beta, optimizer_steps, number):
     steps = tf.cast(optimizer_steps, tf.int64)
     weight = 1 - tf.pow(tf.constant(beta, tf.float32), tf.cast(steps, tf.float32))
     return tf.where(steps < number, weight, 1.0)
-
-
-def _uses_first_moment(entry):
-    """Whether a variable's second moment has what the optimizer's momentum tells."""
-    sharing = [system for system in _systems(entry) if system.shares_second_moment]
-    return all(system.uses_first_moment for system in sharing)
-
-
-def _corrects(entry):
-    """Whether a variable's units are corrected for their bias."""
-    return any(system.corrects_units for system in _systems(entry))
-
-
-def _systems(entry):
-    """Returns the compressors that an entry may have."""
-    return entry.choice.systems if entry.choice else (entry.compressor,)
-
-
-def _where(condition, then, otherwise, branch=cond):
-    return then() if condition is None else branch(condition, then, otherwise)

@@ -1,7 +1,7 @@
 """TensorFlow's private parts, which may change with any version: strategies take them from here.
 
 All of it, with the methods and attributes that are named, was found in the sources of 2.17 to 2.21;
-tests run with the last one. Keras's private parts are in `keras_seams.py`.
+tests run with the last one. Keras's private parts are in `keras_seams.py` and `keras_callbacks.py`.
 """
 
 import contextlib

@@ -15,8 +15,9 @@ from tf_gc.strategy import server_links
 import tf_gc
 from tests import testing
 from tf_gc.adaptive import leader, measure_rates, run_record
-from tf_gc.adaptive.chooser import Chooser, Plan, System
+from tf_gc.adaptive.chooser import Chooser
 from tf_gc.adaptive.cost_model import Network, predict
+from tf_gc.adaptive.plans import Plan, System
 from tf_gc.adaptive.server_choice import best_for_servers
 from tf_gc.launch import report
 

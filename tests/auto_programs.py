@@ -17,9 +17,10 @@ from tests import second_moment_programs
 from tests.strategy_programs import fingerprint, gaussian, rank
 from tf_gc import kernels, ops
 from tf_gc.adaptive import Network, leader, ratio_search
-from tf_gc.adaptive.chooser import Chooser, Plan
+from tf_gc.adaptive.chooser import Chooser
 from tf_gc.adaptive.gain import gains
 from tf_gc.adaptive.leader import Decision
+from tf_gc.adaptive.plans import Plan
 
 _SHAPES = {"a": (48, 64), "b": (64, 96)}
 _SHAPE_OF_TWO = (64, 64)  # of two variables of which one may have no gradient
@@ -137,7 +138,7 @@ def reduce_with_and_without_the_last(compression, alternates, script):
                 decision = tf.constant([*until_the_next_report, index], tf.float64)
                 ops.change_plan(adaptation._plan, tf.constant(number, tf.int64), decision)
     leaders = [a._leader for a in _adaptations(strategy) if a._leader]
-    measured = [leader._chooser._measured_steps for leader in leaders]
+    measured = [leader._chooser._steps.total for leader in leaders]
     return delivered, given, strategy.residuals.of(variables[0]).values[0].numpy(), measured
 
 

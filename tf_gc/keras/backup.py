@@ -8,11 +8,11 @@ from typing import Any, Literal
 import keras
 import tensorflow as tf
 
-from tf_gc.strategy import keras_seams, tensorflow_internals
+from tf_gc.strategy import keras_callbacks, keras_seams, tensorflow_internals
 from tf_gc.strategy.backups import Backups, Position
 
 
-class BackupAndRestore(keras_seams.TfKerasCallback, keras.callbacks.Callback):
+class BackupAndRestore(keras_callbacks.TfKerasCallback, keras.callbacks.Callback):
     """Goes on with a training that was interrupted, as if it had not been.
 
     Takes the place of `keras.callbacks.BackupAndRestore`, which on several workers of one machine
@@ -88,9 +88,9 @@ class BackupAndRestore(keras_seams.TfKerasCallback, keras.callbacks.Callback):
             )
         self._backups = Backups(self.backup_dir, strategy)
         with strategy.scope():
-            position = self._backups.restore(*keras_seams.training_state(self.model))
+            position = self._backups.restore(*keras_callbacks.training_state(self.model))
         if position:
-            keras_seams.resume(self.model, *position)
+            keras_callbacks.resume(self.model, *position)
         self._position = position or Position(0, 0)
         self._unsaved_batches = 0
         if self.save_before_preemption:
@@ -118,7 +118,7 @@ class BackupAndRestore(keras_seams.TfKerasCallback, keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         """Deletes the backups, if that is wanted."""
-        keras_seams.forget_resumption(self.model)
+        keras_callbacks.forget_resumption(self.model)
         if self._preemption:
             self._preemption.end()
         if self.delete_checkpoint:
@@ -126,7 +126,7 @@ class BackupAndRestore(keras_seams.TfKerasCallback, keras.callbacks.Callback):
 
     def _write(self):
         self._unsaved_batches = 0
-        self._backups.write(*keras_seams.training_state(self.model), self._position)
+        self._backups.write(*keras_callbacks.training_state(self.model), self._position)
 
 
 class _PreemptionWatch:

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from tf_gc import checks
-from tf_gc.strategy import keras_seams
+from tf_gc.strategy import keras_callbacks
 from tf_gc.strategy.norm_samples import ratio
 from tf_gc.traffic import ServerTraffic
 
@@ -16,7 +16,7 @@ from tf_gc.traffic import ServerTraffic
 _sampled = weakref.WeakSet()
 
 
-class TrafficLogger(keras_seams.TfKerasCallback, keras.callbacks.Callback):
+class TrafficLogger(keras_callbacks.TfKerasCallback, keras.callbacks.Callback):
     """Logs what this worker exchanges with the others, and what compression leaves over.
 
     A callback for `fit` of Keras 3 and tf_keras, for a model that was made in the
@@ -144,7 +144,7 @@ class TrafficLogger(keras_seams.TfKerasCallback, keras.callbacks.Callback):
             return
         position = batch if self._update_freq == "epoch" else self._since_log()
         # Keras says so once for all steps of an execution.
-        if position + keras_seams.steps_per_execution(self.model) > self._batches_in_log() // 2:
+        if position + keras_callbacks.steps_per_execution(self.model) > self._batches_in_log() // 2:
             self._samples.request()
             self._has_requested = True
 
