@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -205,8 +204,10 @@ std::vector<uint8_t> ThcBucket::Statistics() {
   kernels::SignPackWhere(
       variables_.size(), [&](int64_t v) { return !zero_here_[v]; },
       message.data());
-  std::memcpy(message.data() + kernels::SignPackedSize(variables_.size()),
-              norms.data(), norms.size() * kNormSize);
+  const int64_t flags = kernels::SignPackedSize(variables_.size());
+  for (int64_t block = 0; block < blocks_.count; ++block) {
+    WriteNumber(norms[block], message.data() + flags + block * kNormSize);
+  }
   return message;
 }
 

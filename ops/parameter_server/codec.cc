@@ -361,7 +361,7 @@ Encoded EncodeValues(Codec codec, const float* values, const float* residual,
   const bool is_finite = std::isfinite(LargestDelivered(codec, max));
   const int64_t head = HeadSize(codec);
   const float scale = is_finite ? max : kNan;
-  std::memcpy(body, &scale, head);
+  if (head > 0) WriteNumber(scale, body);
   if (is_finite || head == 0) {
     ForEachUnit(n, parallel_for, [=](int64_t first, int64_t length) {
       float t[kUnit];
