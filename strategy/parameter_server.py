@@ -278,7 +278,8 @@ def _in_one_replica(strategy, apply):
     """Returns an update that all replicas of a worker have, as one of them calls it."""
     apply, *_ = strategy.experimental_local_results(apply)
     autograph = tf.__internal__.autograph
-    apply = autograph.tf_convert(apply, autograph.control_status_ctx(), convert_by_default=False)
+    # TensorFlow's threads of replicas do not know that what called them is converted.
+    apply = autograph.tf_convert(apply, autograph.control_status_ctx())
 
     def apply_in_replica(grads_and_vars):
         with tf.distribute.ReplicaContext(strategy, 0):

@@ -130,9 +130,10 @@ class PushAndPullTest(parameterized.TestCase):
         pushed = total([programs.gaussian(step) for step in range(3)])
         np.testing.assert_allclose(value, -pushed, rtol=1e-6, atol=1e-6)
 
-    def test_autograph_converts_what_a_program_has_defined_alone(self):
+    @parameterized.parameters(None, tf_gc.Policy())
+    def test_autograph_converts_what_a_program_has_defined_alone(self, compression):
         value, modules = shared_cluster(1).run(
-            programs.push_with_a_converted_update, compression=tf_gc.Policy()
+            programs.push_with_a_converted_update, compression=compression
         )
         np.testing.assert_array_equal(value, -3)
         self.assertEqual(modules, {programs.__name__})
