@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import tensorflow as tf
+from absl import logging
 from tf_gc.strategy import agreement, keras_seams, second_moments
 from tf_gc.strategy import tensorflow_internals as internals
 from tf_gc.strategy.collective_keys import count_in_graphs
@@ -395,6 +396,19 @@ class _Extended(internals.CollectiveAllReduceExtended):
         # As where replicas merge, with what the user has said of all.
         options = self._communication_options.merge(options)
         return super()._replica_ctx_all_reduce(reduce_op, value, options)
+
+    def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
+        if self._container_strategy().compression and any(
+            getattr(destination, "trainable", False) for _, destination in value_destination_pairs
+        ):
+            logging.log_first_n(
+                logging.WARNING,
+                "tf_gc does not compress gradients that batch_reduce_to sums, as optimizers of "
+                "tf.compat.v1 let it, also what reduce_gradients has summed already: use an "
+                "optimizer of Keras or tf_keras, or reduce_gradients and an update of your own",
+                1,
+            )
+        return super()._batch_reduce_to(reduce_op, value_destination_pairs, options)
 
     def _reduce(self, reduce_op, value):
         values = self._local_results(value)

@@ -15,9 +15,9 @@ from tensorflow.python.autograph.core import config as autograph
 from tensorflow.python.checkpoint.checkpoint_context import in_async_metrics_context
 
 # Overridden: _use_merge_call, _call_for_each_replica, _initialize_multi_worker, _reduce,
-# _replica_ctx_all_reduce; used: _communication_options, _local_results, _worker_device,
-# _id_in_cluster, _num_workers, _std_server_started, _enable_check_health, _collective_key_base,
-# _cross_device_ops, _host_cross_device_ops, _container_strategy.
+# _batch_reduce_to, _replica_ctx_all_reduce; used: _communication_options, _local_results,
+# _worker_device, _id_in_cluster, _num_workers, _std_server_started, _enable_check_health,
+# _collective_key_base, _cross_device_ops, _host_cross_device_ops, _container_strategy.
 from tensorflow.python.distribute.collective_all_reduce_strategy import (
     CollectiveAllReduceExtended,
 )

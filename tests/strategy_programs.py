@@ -1088,6 +1088,23 @@ def warnings_of_equal_names(lists):
     return [call.args[0] % call.args[1:] for call in warning.call_args_list]
 
 
+def update_by_an_optimizer_of_tf_1(compression):
+    """Applies gradients of 1 and 2 on two workers, twice; returns the value, and what is logged."""
+    strategy = tf_gc.MultiWorkerMirroredStrategy(compression=compression)
+    variable = _variable(strategy)
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+
+    @tf.function
+    def step():
+        gradient = tf.fill(variable.shape, rank() + 1.0)
+        strategy.run(lambda: optimizer.apply_gradients([(gradient, variable)]))
+
+    with unittest.mock.patch.object(logging, "log_first_n") as warning:
+        step()
+        step()
+    return variable.numpy(), [call.args[1:] for call in warning.call_args_list]
+
+
 def _trained(steps, reduce_op="SUM"):
     strategy = tf_gc.MultiWorkerMirroredStrategy(compression=tf_gc.ThreeLC())
     variable = _variable(strategy)

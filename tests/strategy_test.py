@@ -160,6 +160,17 @@ class ReductionTest(parameterized.TestCase):
         expected = programs.gaussian(0, worker=0) + programs.gaussian(0, worker=1)
         np.testing.assert_array_equal(reduced, expected)
 
+    @parameterized.parameters(None, tf_gc.ThreeLC())
+    def test_sums_of_an_optimizer_of_tf_1_are_exact_and_warned_of(self, compression):
+        for value, warnings in shared_cluster(2).run(
+            programs.update_by_an_optimizer_of_tf_1, compression
+        ):
+            np.testing.assert_array_equal(value, -6)
+            self.assertLen(warnings, 1 if compression else 0)
+            for text, times in warnings:
+                self.assertIn("does not compress gradients that batch_reduce_to sums", text)
+                self.assertEqual(times, 1)
+
     def test_it_works_in_a_loop_in_a_function(self):
         results = shared_cluster(3).run(programs.custom_loop, tf_gc.ThreeLC(), 100)
         loss, _ = one(results)
